@@ -1,4 +1,4 @@
-"""Linear attention with a gate for each channel, beside its chunk form in PyTorch, on a cold L2 cache.
+"""Linear attention with a gate for each channel, forward and backward, beside its chunk form in PyTorch, on a cold L2.
 
 Targets and errors are those of benchmarks/linear.py; the bytes of a gate of each channel, which has as many heads as q
 and k, are part of the target.
@@ -16,12 +16,25 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import record  # noqa: E402
 import torch  # noqa: E402
-from linear import CHUNK, COPY, LENGTHS, TIMES, drawn  # noqa: E402
+from linear import (  # noqa: E402
+    CHUNK,
+    COLUMNS,
+    COPY,
+    LENGTHS,
+    TIMES,
+    cells,
+    drawn,
+    largest_ratio,
+    with_gradients,
+)
 from linear import Problem as OfPositions  # noqa: E402
 from protocol import isolated  # noqa: E402
 from record import about, heading, markdown  # noqa: E402
 
-from pykittens.kernels.linear import gated_linear_attention  # noqa: E402
+from pykittens.kernels.linear import (  # noqa: E402
+    gated_linear_attention,
+    gated_linear_attention_backward,
+)
 
 CHECKED = 512  # positions whose errors are found
 
@@ -44,8 +57,9 @@ GIVEN = tuple(
 
 
 def tensors(p: Problem, device: str = "cuda") -> dict[str, Any]:
-    """Random normal q, k and v, and logarithms of gates as GLA has them: of a sigmoid, divided by 16."""
-    shapes = {"q": (p.groups, p.d), "k": (p.groups, p.d), "v": (p.heads, p.width)}
+    """Random normal q, k, v and gradient, and logarithms of gates as GLA has them: of a sigmoid, divided by 16."""
+    shapes = {"q": (p.groups, p.d), "k": (p.groups, p.d)}
+    shapes |= {"v": (p.heads, p.width), "gradient": (p.heads, p.width)}
     found = {
         name: torch.randn(p.batch, heads, p.n, size, device=device).bfloat16()
         for name, (heads, size) in shapes.items()
@@ -73,27 +87,25 @@ def chunked(q: Any, k: Any, v: Any, decay: Any) -> Any:
 
 
 def error_ratio(p: Problem, device: str = "cuda") -> float:
-    """The largest error to that of the chunk form, on fewer positions and one batch."""
+    """The largest error of a result or gradient to that of the chunk form, on fewer positions and one batch."""
     given = tensors(Problem(1, p.heads, p.groups, min(p.n, CHECKED), p.d, p.width), device)
-    exact = chunked(**{name: x.double() for name, x in given.items()})
-    ours, theirs = (f(**given).double() for f in (gated_linear_attention, chunked))
-    worst, other = (float((x - exact).abs().max()) for x in (ours, theirs))
-    return worst / max(other, 1e-30)
+    exact = with_gradients(chunked, {name: x.double() for name, x in given.items()})
+    found = gated_linear_attention(**{n: x for n, x in given.items() if n != "gradient"})
+    of_ours = [found, *gated_linear_attention_backward(**given)]
+    return largest_ratio(of_ours, with_gradients(chunked, given), exact)
 
 
 def measured(p: Problem, rounds: int) -> dict[str, Any]:
-    """The time of a problem."""
+    """The times of a problem, forward and backward."""
     given = tensors(p)
+    words = {n: x for n, x in given.items() if n != "gradient"}
     out = torch.empty_like(given["v"])
-    contenders = {"forward": lambda _: gated_linear_attention(**given, out=out)}
+    contenders = {
+        "forward": lambda _: gated_linear_attention(**words, out=out),
+        "backward": lambda _: gated_linear_attention_backward(**given),
+    }
     figures = {f.name: 1e3 * f.median for f in isolated(contenders, 1, rounds)}
     return {"problem": str(p), "target": p.target, "errors": error_ratio(p), **figures}
-
-
-def cells(r: dict[str, Any]) -> tuple[str, ...]:
-    """A row of the table."""
-    times = (f"{r[name]:,.1f}" for name in ("forward", "target"))
-    return r["problem"], *times, f"{r['errors']:.2f}", f"{r['forward'] / r['target']:.2f}"
 
 
 def main() -> None:
@@ -107,8 +119,7 @@ def main() -> None:
     random = (Problem(**vars(p)) for p in drawn(options.drawn, options.seed))
     rows = [measured(p, options.rounds) for p in (*GIVEN, *random)]
     where = about()
-    names = ("Batch, heads, n, d, width", "Forward us", "Target us", "Errors", "Of target")
-    text = f"{heading(where)}\n\n{markdown(names, map(cells, rows))}\n"
+    text = f"{heading(where)}\n\n{markdown(COLUMNS, map(cells, rows))}\n"
     print(text)
     record.save({"about": where, "rows": rows}, options.out, f"gated_linear{options.label}", text)
 

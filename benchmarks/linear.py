@@ -28,6 +28,10 @@ COPY, PRODUCTS = 4.25e6, 790e6  # bytes and FLOP in a microsecond of an H200
 FIXED, TIMES, BACKWARD = 15.0, 4.0, 3.0
 CHUNK = 64
 CHECKED = 2048  # positions whose errors are found
+COLUMNS = (
+    *("Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors"),
+    *("Of target", "Of target, backward"),
+)
 LENGTHS = ((16, 1024), (16, 3072), (16, 12288), (1, 1024), (1, 6144), (1, 12288))
 
 
@@ -121,6 +125,15 @@ def with_gradients(function: Callable[..., Any], given: dict[str, Any]) -> list[
     return [out.detach(), *torch.autograd.grad(out, leaves, given["gradient"].to(out.dtype))]
 
 
+def largest_ratio(ours: list[Any], theirs: list[Any], exact: list[Any]) -> float:
+    """The largest error of a tensor to that of another, of several tensors."""
+    ratios = []
+    for own, other, wanted in zip(ours, theirs, exact, strict=True):
+        worst, of_other = (float((x.double() - wanted).abs().max()) for x in (own, other))
+        ratios.append(worst / max(of_other, 1e-30))
+    return max(ratios)
+
+
 def error_ratio(p: Problem, device: str = "cuda") -> float:
     """The largest error of a result or gradient to that of the chunk form, on fewer positions and one batch."""
     own = Problem(1, p.heads, p.groups, min(p.n, CHECKED), p.d, p.width)
@@ -128,12 +141,7 @@ def error_ratio(p: Problem, device: str = "cuda") -> float:
     exact = with_gradients(chunked, {n: x.double() for n, x in given.items()})
     found = linear_attention(**{n: x for n, x in given.items() if n != "gradient"})
     of_ours = [found, *linear_attention_backward(**given)]
-    of_chunks = with_gradients(chunked, given)
-    ratios = []
-    for ours, theirs, wanted in zip(of_ours, of_chunks, exact, strict=True):
-        worst, other = (float((x.double() - wanted).abs().max()) for x in (ours, theirs))
-        ratios.append(worst / max(other, 1e-30))
-    return max(ratios)
+    return largest_ratio(of_ours, with_gradients(chunked, given), exact)
 
 
 def measured(p: Problem, rounds: int) -> dict[str, Any]:
@@ -165,10 +173,8 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("linear: no CUDA device")
     rows = [measured(p, options.rounds) for p in (*GIVEN, *drawn(options.drawn, options.seed))]
-    heads = ("Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors")
     where = about()
-    text = markdown((*heads, "Of target", "Of target, backward"), map(cells, rows))
-    text = f"{heading(where)}\n\n{text}\n"
+    text = f"{heading(where)}\n\n{markdown(COLUMNS, map(cells, rows))}\n"
     print(text)
     record.save({"about": where, "rows": rows}, options.out, f"linear{options.label}", text)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tests.linear_random import LinearProblem
+from tests.linear_random import LinearProblem, each, ends_of
 from tests.linear_random import problem as of_attention
 from tests.linear_random import tensors as of_attention_tensors
 
@@ -61,9 +61,10 @@ def check(p: LinearProblem, device: str, rule: Callable[..., Any]) -> None:
             if p.decay == "head":  # of each position, whose errors add up
                 shape = (p.batch, p.heads, p.n)
                 leaves[4] = leaves[4].detach()[:, None].expand(shape).clone().requires_grad_()
-            outs = recurrence(*leaves)
+            outs = each(recurrence, p.lengths, *leaves[:5], state=leaves[5])
         else:
-            outs = rule(*leaves[:5], initial_state=leaves[5], return_state=True)
+            how = {"ends": ends_of(p.lengths, device), "return_state": True}
+            outs = rule(*leaves[:5], initial_state=leaves[5], **how)
         weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
         weighed = outs if p.states else outs[:1]
         own = [x for x in leaves if x is not None]

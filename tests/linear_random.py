@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from pykittens.torch import linear_attention
+from pykittens.torch import gated_linear_attention, linear_attention
 
 LENGTHS = (1, 17, 63, 64, 65, 129, 200, 500, 1000)
+AT_ONCE = 32  # positions
 WIDTHS = (16, 24, 32, 40, 64, 72, 96, 128, 192, 256)
 
 
 @dataclass(frozen=True)
 class LinearProblem:
-    """A call: its sizes, the axes of its decay, how strong that is, and whether there are states and other strides."""
+    """A call: its sizes, the axes of its decay, how strong that is, and whether there are states and other strides.
+
+    lengths: of packed sequences, or none.
+    """
 
     batch: int
     heads: int
@@ -29,13 +34,15 @@ class LinearProblem:
     states: bool
     by_rows: bool
     half: bool
+    gates: int = 0  # heads of a decay of each channel
+    lengths: tuple[int, ...] = ()
 
 
 def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> LinearProblem:
     """A random call; longest: of its positions, most: of its heads."""
     shared = draw.choice((1, 1, 2, 3))
     groups = draw.randint(1, max(most // shared, 1))
-    return LinearProblem(
+    found = LinearProblem(
         batch=draw.randint(1, 2),
         heads=groups * shared,
         groups=groups,
@@ -48,6 +55,21 @@ def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> LinearP
         by_rows=draw.random() < 0.5,
         half=draw.random() < 0.25,
     )
+    lengths = some_lengths(draw, found.n)
+    return replace(found, batch=1, lengths=lengths) if draw.random() < 0.3 else found
+
+
+def some_lengths(draw: random.Random, n: int) -> tuple[int, ...]:
+    """The lengths of packed sequences with n positions, some of which may be 0."""
+    cuts = sorted(draw.randint(0, n) for _ in range(draw.choice((0, 1, 3, 10))))
+    return tuple(j - i for i, j in zip([0, *cuts], [*cuts, n], strict=True))
+
+
+def of_channels(draw: random.Random, p: LinearProblem) -> LinearProblem:
+    """The call with a gate for each channel, of any number of heads that fits."""
+    shared = p.heads // p.groups
+    gates = p.groups * draw.choice([x for x in range(1, shared + 1) if shared % x == 0])
+    return replace(p, decay="channel", gates=gates, lengths=())
 
 
 def tensors(p: LinearProblem, device: str) -> list[Any]:
@@ -60,7 +82,9 @@ def tensors(p: LinearProblem, device: str) -> list[Any]:
         return x.transpose(1, 2) if p.by_rows else x
 
     shapes: dict[str, tuple[int, ...]] = {"head": (p.heads,), "position": (p.batch, p.heads, p.n)}
-    state = torch.randn(p.batch, p.heads, p.d, p.width, device=device) if p.states else None
+    shapes["channel"] = p.batch, p.gates, p.n, p.d
+    count = len(p.lengths) or p.batch
+    state = torch.randn(count, p.heads, p.d, p.width, device=device) if p.states else None
     decay = None
     if p.decay in shapes:
         decay = -p.strength * torch.rand(shapes[p.decay], device=device)
@@ -85,6 +109,56 @@ def explicit(q: Any, k: Any, v: Any, decay: Any, state: Any) -> tuple[Any, Any]:
     return out * q.shape[3] ** -0.5, after
 
 
+def by_channels(q: Any, k: Any, v: Any, decay: Any, state: Any) -> tuple[Any, Any]:
+    """Some positions at a time, with a gate for each channel, and the state after the last."""
+    q, k, decay = (x.repeat_interleave(v.shape[1] // x.shape[1], dim=1) for x in (q, k, decay))
+    if state is None:
+        state = torch.zeros(*v.shape[:2], q.shape[3], v.shape[3], dtype=v.dtype, device=v.device)
+    found = []
+    for at in range(0, v.shape[2], AT_ONCE):
+        a, b, c, log = (x[:, :, at : at + AT_ONCE] for x in (q, k, v, decay))
+        sums = log.cumsum(dim=2)
+        seen = torch.ones(log.shape[2], log.shape[2], dtype=torch.bool, device=v.device).tril()
+        kept = sums[..., :, None, :] - sums[..., None, :, :]
+        kept = kept.masked_fill(~seen[..., None], -torch.inf).exp()
+        pairs = torch.einsum("bhid,bhjd,bhijd->bhij", a, b, kept)
+        found.append(pairs @ c + (a * sums.exp()) @ state)
+        behind = sums[:, :, -1:]
+        state = behind.mT.exp() * state + (b * (behind - sums).exp()).mT @ c
+    return torch.cat(found, dim=2) * q.shape[3] ** -0.5, state
+
+
+def ends_of(lengths: Sequence[int], device: str) -> Any:
+    """Where packed sequences start, and where the last ends; None if none are packed."""
+    return torch.tensor([0, *lengths], device=device).cumsum(0).int() if lengths else None
+
+
+def each(
+    of_one: Callable[..., tuple[Any, Any]], lengths: Sequence[int], *given: Any, state: Any
+) -> tuple[Any, Any]:
+    """The results of all packed sequences, if there are any, and their states.
+
+    given: tensors (batch, heads, n, ...), and others that all sequences share. state: those before, or None.
+    """
+    if not lengths:
+        return of_one(*given, state)
+    outs, states, first = [], [], 0
+    for i, length in enumerate(lengths):
+        parts = [
+            x[:, :, first : first + length] if x is not None and x.dim() > 1 else x for x in given
+        ]
+        before = None if state is None else state[i : i + 1]
+        # No position has a result to be put together with others, and the state stays.
+        out, after = of_one(*parts, before) if length else (None, before)
+        outs += [] if out is None else [out]
+        states.append(after)
+        first += length
+    known = next(x for x in states if x is not None)
+    return torch.cat(outs, 2), torch.cat(
+        [torch.zeros_like(known) if x is None else x for x in states]
+    )
+
+
 def check(p: LinearProblem, device: str) -> None:
     """Raise unless results and gradients are those in float64, within some roundings of the largest."""
     given = tensors(p, device)
@@ -97,9 +171,15 @@ def check(p: LinearProblem, device: str) -> None:
             for x in given
         ]
         if is_exact:
-            outs = explicit(*leaves)
+            if p.gates:
+                outs = by_channels(*leaves)
+            else:
+                outs = each(explicit, p.lengths, *leaves[:4], state=leaves[4])
+        elif p.gates:
+            outs = gated_linear_attention(*leaves[:4], initial_state=leaves[4], return_state=True)
         else:
-            outs = linear_attention(*leaves[:4], initial_state=leaves[4], return_state=True)
+            how = {"ends": ends_of(p.lengths, device), "return_state": True}
+            outs = linear_attention(*leaves[:4], initial_state=leaves[4], **how)
         weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
         weighed = outs if p.states else outs[:1]
         own = [x for x in leaves if x is not None]

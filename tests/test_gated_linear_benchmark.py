@@ -17,15 +17,23 @@ def gated(monkeypatch):
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 2, 300, 64, 64), (2, 4, 2, 100, 32, 48)])
-def test_errors_are_no_larger_than_those_of_the_chunk_form(gated, sizes):
+@pytest.mark.parametrize("strength", [0.01, 1.0])
+def test_errors_are_no_larger_than_those_of_the_chunk_form(gated, sizes, strength, monkeypatch):
+    """Of results and of gradients, with gates as models have them and with weaker ones."""
     torch.manual_seed(0)
+    drawn = gated.tensors
+
+    def weaker(*args):
+        given = drawn(*args)
+        return given | {"decay": given["decay"] * strength}
+
+    monkeypatch.setattr(gated, "tensors", weaker)
     assert gated.error_ratio(gated.Problem(*sizes), "cpu") <= 1.5
 
 
 def test_the_chunk_form_is_the_recurrence(gated):
-    given = {
-        n: x.double() for n, x in gated.tensors(gated.Problem(1, 4, 2, 70, 16, 24), "cpu").items()
-    }
+    tensors = gated.tensors(gated.Problem(1, 4, 2, 70, 16, 24), "cpu")
+    given = {n: x.double() for n, x in tensors.items() if n != "gradient"}
     wanted = torch.from_numpy(reference(**{n: x.numpy() for n, x in given.items()}))
     torch.testing.assert_close(gated.chunked(**given), wanted)
 
@@ -37,5 +45,6 @@ def test_a_target_has_the_bytes_of_gates(gated):
 
 
 def test_a_row_of_the_table_is_read_as_a_part_of_its_target(gated):
-    row = {"problem": "x", "target": 100.0, "errors": 0.5, "forward": 50.0}
-    assert gated.cells(row) == ("x", "50.0", "100.0", "0.50", "0.50")
+    row = {"problem": "x", "target": 100.0, "errors": 0.5, "forward": 50.0, "backward": 150.0}
+    assert gated.cells(row) == ("x", "50.0", "150.0", "100.0", "0.50", "0.50", "0.50")
+    assert len(gated.cells(row)) == len(gated.COLUMNS)

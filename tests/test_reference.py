@@ -18,8 +18,8 @@ from tools.reference import DOCS, NAMES, call, host_functions, markdown, written
 
 ROOT = DOCS.parent
 TORCH = (
-    "attention based_attention causal_conv gated_delta_rule gated_mlp grouped_mm hedgehog_attention linear"
-    " linear_attention long_conv mamba2 matmul op scaled_dot_product_attention scaled_mm"
+    "attention based_attention causal_conv gated_delta_rule gated_linear_attention gated_mlp grouped_mm"
+    " hedgehog_attention linear linear_attention long_conv mamba2 matmul op scaled_dot_product_attention scaled_mm"
 ).split()
 
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/layouts.md, the race of docs/checking.md and the program of docs/mega.md.
+"""Draw the pictures of docs/layouts.md, docs/linear.md, the race of docs/checking.md and the program of docs/mega.md.
 
 `make pictures` calls it.
 """
@@ -19,6 +19,7 @@ from pykittens.emulate.finding import Moment
 from pykittens.emulate.races.moments import Moments
 from pykittens.pictures.picture import picture
 from pykittens.pictures.steps import draw_beside
+from pykittens.pictures.svg import BLANK, MARGIN, MUTED, Drawing, hue, mixed_with_white
 from pykittens.runtime.arguments import check, scalars
 from pykittens.types.text import parse
 from tests.test_checking_page import PROGRAMS
@@ -39,6 +40,8 @@ PICTURES = {
 }
 RACE = "race_steps.svg"
 TWO_LAYERS = "two_layers.svg"
+CHUNKS, INVERSE = "linear_chunks.svg", "delta_inverse.svg"
+SIDE = 48  # pixels of a chunk
 
 
 def main() -> None:
@@ -47,7 +50,9 @@ def main() -> None:
     for name, (text, warps) in PICTURES.items():
         (FOLDER / name).write_text(picture(parse(text), warps), encoding="utf-8", newline="\n")
     (FOLDER / RACE).write_text(race(), encoding="utf-8", newline="\n")
-    (FOLDER / TWO_LAYERS).write_text(two_layers()["svg"], encoding="utf-8", newline="\n")
+    drawn = {TWO_LAYERS: two_layers()["svg"], CHUNKS: chunks().svg(), INVERSE: inverse().svg()}
+    for name, text in drawn.items():
+        (FOLDER / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def two_layers() -> dict[str, Any]:
@@ -62,6 +67,77 @@ def of_page(name: str) -> dict[str, Any]:
         file = Path(folder, f"{name}.py")
         file.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)), "utf-8")
         return runpy.run_path(str(file))
+
+
+def chunks(count: int = 6, segments: int = 2) -> Drawing:
+    """The weights of all pairs of positions by chunks, and the way of the state through them."""
+    drawing = Drawing(
+        "Linear attention in chunks",
+        "Weights of pairs inside of a chunk are found; all earlier positions are in one matrix, the state.",
+    )
+    x, y, inside, before = MARGIN + 56, drawing.top + 16, hue(5), mixed_with_white(hue(2), 0.4)
+    drawing.text(x, y - 12, "query (down) by key", "head")
+    for i in range(count):
+        drawing.text(x - 10, y + i * SIDE + SIDE // 2 + 4, f"chunk {i + 1}", "side")
+        if i:
+            drawing.rect(x, y + i * SIDE, i * SIDE, SIDE - 1, before)
+            drawing.text(x + i * SIDE // 2, y + i * SIDE + SIDE // 2 + 4, f"q S{i}", "cell")
+        drawing.rect(x + i * SIDE, y + i * SIDE, SIDE - 1, SIDE - 1, BLANK)
+        for row in range(4):  # the triangle of a chunk
+            step = SIDE // 4
+            drawing.rect(
+                x + i * SIDE, y + i * SIDE + row * step, (row + 1) * step - 1, step - 1, inside
+            )
+    right = x + count * SIDE + 90
+    drawing.text(right, y - 12, "the state", "head")
+    wide, per, down = SIDE + 16, count // segments, (96, 160, 60)
+    for i in range(count):
+        at = right + i * wide
+        drawing.cell(at, y + 40, SIDE, 30, inside, f"{i + 1}")
+        drawing.cell(at + wide - 24, y + 40 + down[0], 32, 30, before, f"S{i + 1}")
+        drawing.arrow(at + SIDE // 2, y + 72, at + wide - 14, y + 40 + down[0] - 2)
+        if i:
+            drawing.arrow(at - 6, y + 40 + down[0] - 2, at + SIDE // 2, y + 72)
+    for segment in range(segments):
+        at = right + segment * per * wide
+        end = at + (per - 1) * wide + SIDE
+        drawing.line(at, y + 26, end, y + 26, MUTED)
+        drawing.text((at + end) // 2, y + 18, f"segment {segment + 1}", "axis")
+    drawing.notes(
+        right,
+        y + 210,
+        [
+            "A chunk takes the state before it for its queries, and adds its keys and values.",
+            "Segments run at once when heads are few: a launch finds what each adds to the",
+            "state, a second the states at their starts, a third the outputs.",
+        ],
+    )
+    return drawing
+
+
+def inverse(blocks: int = 4) -> Drawing:
+    """How the inverse of a chunk of the delta rule is found."""
+    drawing = Drawing(
+        "The inverse of a chunk of the delta rule",
+        "X = (I + A)^-1 of 64 x 64, 16 rows at a time, from the first to the last.",
+    )
+    x, y = MARGIN, drawing.top
+    for i in range(blocks):
+        for j in range(blocks):
+            fill = hue(5) if i == j else mixed_with_white(hue(2), 0.4) if j < i else BLANK
+            text = "forward" if i == j else "A X" if j < i else "0"
+            drawing.cell(x + j * 76, y + i * SIDE, 76, SIDE, fill, text)
+    drawing.notes(
+        x + blocks * 76 + 36,
+        y + 20,
+        [
+            "What the rows above are to 16 rows is a product with A on tensor cores,",
+            "of operands in two parts of bf16, which keep 16 bits. Then the 16 rows",
+            "are substituted forward in f32, one after another. A product of powers",
+            "of A would overflow where keys are alike; X itself stays small.",
+        ],
+    )
+    return drawing
 
 
 def race() -> str:

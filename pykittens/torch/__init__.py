@@ -4,6 +4,7 @@ from pykittens.torch.attention import attention, scaled_dot_product_attention
 from pykittens.torch.based_attention import based_attention
 from pykittens.torch.causal_conv import causal_conv
 from pykittens.torch.gated_delta_rule import gated_delta_rule
+from pykittens.torch.gated_linear_attention import gated_linear_attention
 from pykittens.torch.gated_mlp import gated_mlp
 from pykittens.torch.grouped_mm import grouped_mm
 from pykittens.torch.hedgehog_attention import hedgehog_attention
@@ -20,6 +21,7 @@ __all__ = [
     "gated_delta_rule",
     "based_attention",
     "causal_conv",
+    "gated_linear_attention",
     "gated_mlp",
     "grouped_mm",
     "hedgehog_attention",

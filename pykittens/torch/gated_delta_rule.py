@@ -24,6 +24,7 @@ def gated_delta_rule(
     *,
     scale: float | None = None,
     initial_state: Tensor | None = None,
+    ends: Tensor | None = None,
     return_state: bool = False,
 ) -> Any:
     """scale S^T q at each position, with S = a S + beta k (v - a S^T k)^T and a = exp(decay), of bf16 or f16.
@@ -32,14 +33,15 @@ def gated_delta_rule(
     goes with group h // (heads / groups). The result (batch, heads, n, width) has their dtype. beta: f32 or the dtype
     of v, (batch, heads, n). decay: f32, (batch, heads, n) or (heads,), the logarithm of what is kept of the state, at
     most 0. Keys are not normalized; models take those of length 1. scale: 1 / sqrt(d) if None. initial_state: f32
-    (batch, heads, d, width). With return_state the result is (out, state), f32, the state after the last position. All
-    that is given has a gradient. Raises ArgumentError for a call without a kernel.
+    (batch, heads, d, width). With return_state the result is (out, state), f32, the state after the last position.
+    ends: int32 (sequences + 1,), where each of several sequences in a batch of 1 starts, and where the last one ends,
+    as of linear_attention. All that is given has a gradient. Raises ArgumentError for a call without a kernel.
 
         >>> x = torch.ones(1, 2, 8, 32, dtype=torch.bfloat16)
         >>> gated_delta_rule(x, x / 8, x, torch.full((1, 2, 8), 0.5), torch.full((2,), -0.1)).shape
         torch.Size([1, 2, 8, 32])
     """
-    given = q, k, v, beta, decay, initial_state
+    given = q, k, v, beta, decay, initial_state, ends
     return GATED_DELTA_RULE.call(given, (scale, return_state))
 
 
@@ -53,6 +55,7 @@ GATED_DELTA_RULE = Differentiable(
     "gated_delta_rule",
     "q k v beta decay? initial_state?",
     "float? scale=None",
+    constants="ends?",
     forward=apply,
     backward=gated_delta_rule_backward,
     check=lambda of, scale: check_shapes(of),

@@ -22,6 +22,7 @@ def linear_attention(
     *,
     scale: float | None = None,
     initial_state: Tensor | None = None,
+    ends: Tensor | None = None,
     return_state: bool = False,
 ) -> Any:
     """scale S^T q at each position, with the state S = exp(decay) S + k v^T, of bf16 or f16; sums in f32.
@@ -30,13 +31,15 @@ def linear_attention(
     goes with group h // (heads / groups). The result (batch, heads, n, width) has their dtype. decay: f32, (batch,
     heads, n) or (heads,), the logarithm of what is kept of the state, at most 0. scale: 1 / sqrt(d) if None.
     initial_state: f32 (batch, heads, d, width). With return_state the result is (out, state), f32, the state after the
-    last position. All that is given has a gradient. Raises ArgumentError for a call without a kernel.
+    last position. ends: int32 (sequences + 1,), where each of several sequences in a batch of 1 starts, and where the
+    last one ends; states are then (sequences, heads, d, width), and positions outside of all have no results.
+    All that is given has a gradient. Raises ArgumentError for a call without a kernel.
 
         >>> x = torch.ones(1, 2, 8, 32, dtype=torch.bfloat16)
         >>> linear_attention(x, x, x, torch.full((2,), -0.1)).shape
         torch.Size([1, 2, 8, 32])
     """
-    return LINEAR_ATTENTION.call((q, k, v, decay, initial_state), (scale, return_state))
+    return LINEAR_ATTENTION.call((q, k, v, decay, initial_state, ends), (scale, return_state))
 
 
 def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
@@ -49,6 +52,7 @@ LINEAR_ATTENTION = Differentiable(
     "linear_attention",
     "q k v decay? initial_state?",
     "float? scale=None",
+    constants="ends?",
     forward=attend,
     backward=linear_attention_backward,
     check=lambda of, scale: check_shapes(of),

@@ -26,6 +26,7 @@ def mamba2(
     *,
     softplus: bool = False,
     initial_state: Tensor | None = None,
+    ends: Tensor | None = None,
     return_state: bool = False,
 ) -> Any:
     """y = S^T C + D x at each position, with the state S = exp(A dt) S + B (dt x)^T, of bf16 or f16; sums in f32.
@@ -34,14 +35,15 @@ def mamba2(
     with group h // (heads / groups). dt: (batch, heads, n), bf16, f16 or f32; dt_bias (heads,) is added to it, and the
     softplus of that is taken if `softplus`; the result must be at least 0. A, at most 0, and D: (heads,), f32. The
     result has the shape and dtype of x. initial_state: f32 (batch, heads, d, width). With return_state the result is
-    (out, state), f32, the state after the last position. All that is given has a gradient. Raises ArgumentError for a
-    call without a kernel.
+    (out, state), f32, the state after the last position. ends: int32 (sequences + 1,), where each of several sequences
+    in a batch of 1 starts, and where the last one ends, as of linear_attention. All that is given has a gradient.
+    Raises ArgumentError for a call without a kernel.
 
         >>> x, dt = torch.ones(1, 1, 3, 16, dtype=torch.bfloat16), torch.ones(1, 1, 3)
         >>> mamba2(x, dt, torch.zeros(1), x, x)[0, 0, :, 0]
         tensor([16., 32., 48.], dtype=torch.bfloat16)
     """
-    arrays = (x, dt, A, B, C, D, dt_bias, initial_state)
+    arrays = (x, dt, A, B, C, D, dt_bias, initial_state, ends)
     return MAMBA2.call(arrays, (softplus, return_state))
 
 
@@ -55,6 +57,7 @@ MAMBA2 = Differentiable(
     "mamba2",
     "x dt A B C D? dt_bias? initial_state?",
     "bool softplus=False",
+    constants="ends?",
     forward=scan,
     backward=mamba2_backward,
     check=lambda of, softplus: check_mamba2(of),

@@ -10,10 +10,19 @@ torch = pytest.importorskip("torch")
 
 from pykittens.kernels.linear import (  # noqa: E402
     gated_linear_attention,
+    gated_linear_attention_backward,
     linear_attention_step,
 )
 from pykittens.kernels.linear import linear_attention as attend  # noqa: E402
-from tests.linear_random import LinearProblem, check, explicit, problem, tensors  # noqa: E402
+from tests.linear_random import (  # noqa: E402
+    LinearProblem,
+    by_channels,
+    check,
+    explicit,
+    of_channels,
+    problem,
+    tensors,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
@@ -68,15 +77,32 @@ def test_steps_in_a_graph():
     torch.testing.assert_close(own, state)
 
 
-def by_channels(q, k, v, decay, state):
-    """One position after another in float64, with a gate for each channel; and the state after the last."""
-    heads = v.shape[1]
-    q, k, decay = (x.repeat_interleave(heads // x.shape[1], 1).double() for x in (q, k, decay))
-    v, state, kept, rows = v.double(), state.double(), decay.exp(), []
-    for i in range(v.shape[2]):
-        state = kept[:, :, i, :, None] * state + k[:, :, i, :, None] * v[:, :, i, None]
-        rows.append((q[:, :, i, None] @ state)[:, :, 0] * q.shape[3] ** -0.5)
-    return torch.stack(rows, 2), state
+@pytest.mark.parametrize("seed", range(12))
+def test_random_calls_with_gates_of_channels(seed):
+    """All gradients, of any heads, strides, widths, states and strengths."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    for _ in range(10):
+        check(of_channels(draw, problem(draw)), "cuda")
+
+
+@pytest.mark.parametrize("strength", [0.01, 0.1, 1.0])
+def test_gradients_of_segments_of_gates_of_channels(strength):
+    """A sequence of many segments has the gradients of the chunk form, also with gates that keep nearly all."""
+    p = LinearProblem(1, 2, 2, 3000, 128, 128, "channel", strength, True, False, False, gates=2)
+    given = tensors(p, "cuda")
+    exact = [x.double().requires_grad_() for x in given]
+    outs = by_channels(*exact)
+    weights = [torch.randn_like(x) for x in outs]
+    weights[0] = weights[0].bfloat16().double()
+    wanted = torch.autograd.grad(outs, exact, weights)
+    own = given[0], given[1], given[2], weights[0].bfloat16(), given[3]
+    words = {"initial_state": given[4], "state_gradient": weights[1].float()}
+    for segments in (1, 2, 7, None):
+        found = gated_linear_attention_backward(*own, segments=segments, **words)
+        units = (2**-7, 2**-7, 2**-7, 2**-8, 2**-13)
+        for x, y, unit in zip(found, wanted, units, strict=True):
+            assert (x - y).abs().max() <= 2 * unit * y.abs().max()
 
 
 @pytest.mark.parametrize("strength", [0.05, 1.0, 100.0])
@@ -90,7 +116,7 @@ def test_gates_of_channels(n, d, width, groups, gates, strength):
     p = LinearProblem(2, 4, groups, n, d, width, "none", 0.0, True, n % 2 == 0, False)
     q, k, v, _, state = tensors(p, "cuda")
     log = -strength * torch.rand(2, gates, n, d, device="cuda")
-    wanted = by_channels(q, k, v, log, state)
+    wanted = by_channels(*(x.double() for x in (q, k, v, log, state)))
     for segments in (1, 3, None):
         words = {"initial_state": state, "return_state": True, "segments": segments}
         found = gated_linear_attention(q, k, v, log, **words)

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pykittens.kernels.linear import mamba2, mamba2_backward  # noqa: E402
-from tests.linear_random import LENGTHS, WIDTHS, explicit  # noqa: E402
+from tests.linear_random import LENGTHS, WIDTHS, each, ends_of, explicit, some_lengths  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
@@ -30,12 +30,15 @@ def test_random_calls(seed):
     torch.manual_seed(seed)
     for _ in range(8):
         groups, shared, batch = draw.randint(1, 3), draw.choice((1, 2, 4)), draw.randint(1, 3)
+        is_packed = draw.random() < 0.3
         heads, n, d, width = (
             groups * shared,
             draw.choice(LENGTHS),
             draw.choice(WIDTHS),
             draw.choice(WIDTHS),
         )
+        lengths = some_lengths(draw, n) if is_packed else ()
+        batch = 1 if is_packed else batch
 
         def normal(*shape):
             return torch.randn(shape, device="cuda")
@@ -48,14 +51,16 @@ def test_random_calls(seed):
             "C": normal(batch, groups, n, d).bfloat16(),
             "D": normal(heads),
             "dt_bias": normal(heads),
-            "initial_state": normal(batch, heads, d, width),
+            "initial_state": normal(len(lengths) or batch, heads, d, width),
         }
         leaves = {name: x.double().requires_grad_() for name, x in given.items()}
-        wanted = pairs(**leaves)
-        out = mamba2(**given, softplus=True, return_state=True)
+        *of_positions, state = leaves.values()
+        wanted = each(pairs, lengths, *of_positions, state=state)
+        how = {"softplus": True, "ends": ends_of(lengths, "cuda")}
+        out = mamba2(**given, **how, return_state=True)
         of_out = normal(*out[0].shape).bfloat16()
         grads = torch.autograd.grad(wanted[0], list(leaves.values()), of_out.double())
-        found = mamba2_backward(**given, gradient=of_out, softplus=True)
+        found = mamba2_backward(**given, gradient=of_out, **how)
         for name, x, y in zip(
             ("y", "state", *NAMES), (*out, *found), (*wanted, *grads), strict=True
         ):

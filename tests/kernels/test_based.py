@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.linear import based_attention, based_attention_backward
 from pykittens.kernels.linear.based.function import inputs
 from pykittens.kernels.linear.based.reference import factors, features, reference
 from tests import tolerance
+from tests.kernels.checked import check_plan
 
 
 def given(heads=2, length=100, d=16, width=64, seed=0):
@@ -103,9 +103,4 @@ def test_no_pass_has_a_fault(segments, normalize):
         ),
     ]
     for plan in plans:
-        memory = plan.memory()
-        for step in plan.steps:
-            args = [memory[name] for name in step.args]
-            report = pk.check(step.kernel, *args, schedules=3, **step.constants)
-            assert report.ok, str(report)
-            step.kernel(*args, **step.constants)
+        check_plan(plan)

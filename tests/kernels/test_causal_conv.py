@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.causal_conv import causal_conv
@@ -14,6 +13,7 @@ from pykittens.kernels.causal_conv.call import span_of
 from pykittens.kernels.causal_conv.function import inputs
 from pykittens.kernels.causal_conv.reference import reference
 from tests import tolerance
+from tests.kernels.checked import check_plan
 
 BF16 = ml_dtypes.bfloat16
 BOTH = pytest.mark.parametrize("channels_first", [False, True])
@@ -167,7 +167,4 @@ def test_no_launch_has_a_fault(packed, channels_first):
     if packed:
         words["ends"] = np.array([0, 20, 50], np.int32)
     plan = causal_conv.plan(**arrays, **words)
-    memory, (step,) = plan.memory(), plan.steps
-    args = [memory[n] for n in step.args]
-    report = pk.check(step.kernel, *args, schedules=3, **step.constants)
-    assert report.ok, str(report)
+    check_plan(plan)

@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.causal_conv import causal_conv_backward
 from pykittens.kernels.causal_conv.reference import reference
 from tests import tolerance
+from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_causal_conv import BOTH, given, state_of
 from tests.runtime.c_programs import needs_compiler
@@ -178,9 +178,4 @@ def test_no_launch_has_a_fault(packed, channels_first):
     if packed:
         words["ends"] = np.array([0, 20, 50], np.int32)
     plan = causal_conv_backward.plan(**arrays, **words)
-    memory = plan.memory()
-    for step in plan.steps:
-        args = [memory[n] for n in step.args]
-        report = pk.check(step.kernel, *args, schedules=3, **step.constants)
-        assert report.ok, str(report)
-        step.kernel(*args, **step.constants)
+    check_plan(plan)

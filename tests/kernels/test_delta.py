@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_step
 from pykittens.kernels.delta.config import config_for, cut_for
@@ -14,6 +13,7 @@ from pykittens.kernels.delta.function import inputs
 from pykittens.kernels.delta.reference import reference
 from pykittens.kernels.limits import limits_of
 from tests import tolerance
+from tests.kernels.checked import check_plan
 
 BF16 = ml_dtypes.bfloat16
 
@@ -208,12 +208,7 @@ def test_no_launch_has_a_fault(segments, decay, d, width):
         gated_delta_rule.plan(**arrays, segments=segments),
     ]
     for plan in plans:
-        memory = plan.memory()
-        for step in plan.steps:
-            args = [memory[name] for name in step.args]
-            report = pk.check(step.kernel, *args, schedules=3, costs=False, **step.constants)
-            assert report.ok, str(report)
-            step.kernel(*args, **step.constants)
+        check_plan(plan)
 
 
 def test_what_does_not_fit_is_refused():

@@ -6,13 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import pykittens as pk
 from pykittens import settings
 from pykittens.errors import ArgumentError
 from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_backward
 from pykittens.kernels.delta.reference import reference
 from pykittens.runtime import nvrtc
 from tests import tolerance
+from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_delta import given
 from tests.runtime.c_programs import needs_compiler
@@ -158,12 +158,7 @@ def test_no_launch_has_a_fault(decay, d, width):
         initial_state=state,
         state_gradient=state.copy(),
     )
-    memory = plan.memory()
-    for step in plan.steps:
-        args = [memory[name] for name in step.args]
-        report = pk.check(step.kernel, *args, schedules=3, costs=False, **step.constants)
-        assert report.ok, str(report)
-        step.kernel(*args, **step.constants)
+    check_plan(plan)
 
 
 @pytest.mark.units

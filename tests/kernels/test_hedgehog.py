@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.linear import hedgehog_attention
 from pykittens.kernels.linear.hedgehog.function import inputs
 from pykittens.kernels.linear.hedgehog.reference import features, reference
 from tests import tolerance
+from tests.kernels.checked import check_plan
 
 
 def given(heads=2, length=100, d=32, width=40, count=16, seed=0):
@@ -106,9 +106,4 @@ def test_no_pass_has_a_fault(segments, width):
     arrays = given(heads=1, length=390, width=width)
     how = {"initial_state": state_of(arrays), "segments": segments, "return_state": True}
     plan = hedgehog_attention.plan(**arrays, **how)
-    memory = plan.memory()
-    for step in plan.steps:
-        args = [memory[name] for name in step.args]
-        report = pk.check(step.kernel, *args, schedules=3, **step.constants)
-        assert report.ok, str(report)
-        step.kernel(*args, **step.constants)
+    check_plan(plan)

@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.linear import linear_attention, linear_attention_backward
 from pykittens.kernels.linear.reference import reference
 from tests import tolerance
+from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_linear import given
 from tests.runtime.c_programs import needs_compiler
@@ -184,9 +184,4 @@ def test_no_pass_has_a_fault(segments, decay):
         ),
     ]
     for plan in plans:
-        memory = plan.memory()
-        for step in plan.steps:
-            args = [memory[name] for name in step.args]
-            report = pk.check(step.kernel, *args, schedules=3, **step.constants)
-            assert report.ok, str(report)
-            step.kernel(*args, **step.constants)
+        check_plan(plan)

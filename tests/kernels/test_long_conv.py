@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.long_conv import filter_spectrum, long_conv
@@ -15,6 +14,7 @@ from pykittens.kernels.long_conv.function import inputs
 from pykittens.kernels.long_conv.reference import reference
 from pykittens.kernels.long_conv.tables import Fourier
 from tests import tolerance
+from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
 from tests.runtime.c_programs import needs_compiler
 
@@ -240,20 +240,10 @@ def test_no_launch_has_a_fault(length, circular, gates):
     """Of several tasks a block and steps a task, so that memory is written again."""
     batch = 11 if circular and length == 1024 else 7
     arrays = given(batch=batch, channels=9, length=length, circular=circular, gates=gates)
-    check_launches(long_conv.plan(**arrays, config=ConvConfig(2, 1, 1, parts=2)))
+    check_plan(long_conv.plan(**arrays, config=ConvConfig(2, 1, 1, parts=2)))
 
 
 @pytest.mark.parametrize(("length", "circular"), [(8192, True), (5000, True), (8192, False)])
 def test_no_launch_of_outer_levels_has_a_fault(length, circular):
     arrays = given(3, 1, length, taps=100, circular=circular, gates=True)
-    check_launches(long_conv.plan(**arrays), schedules=2)
-
-
-def check_launches(plan, schedules=3):
-    """No launch of a plan has a fault."""
-    memory = plan.memory()
-    for step in plan.steps:
-        args = [memory[name] for name in step.args]
-        report = pk.check(step.kernel, *args, schedules=schedules, **step.constants)
-        assert report.ok, str(report)
-        step.kernel(*args, **step.constants)
+    check_plan(long_conv.plan(**arrays), schedules=2)

@@ -11,8 +11,9 @@ from pykittens.kernels.long_conv import filter_spectrum, long_conv_backward
 from pykittens.kernels.long_conv.config import ConvConfig
 from pykittens.kernels.long_conv.reference import reference
 from tests import tolerance
+from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
-from tests.kernels.test_long_conv import check_launches, given
+from tests.kernels.test_long_conv import given
 from tests.runtime.c_programs import needs_compiler
 
 BF16 = ml_dtypes.bfloat16
@@ -151,7 +152,7 @@ def test_calls_of_a_form_compute_with_their_own_arrays(length, circular, emulate
 def test_no_launch_has_a_fault(length, circular):
     """Of several tasks a block and steps a task, so that memory is written again."""
     arrays = problem(7, 5, length, circular=circular, gates=True)
-    check_launches(long_conv_backward.plan(**arrays, config=ConvConfig(1, 1, 1, parts=2)), 2)
+    check_plan(long_conv_backward.plan(**arrays, config=ConvConfig(1, 1, 1, parts=2)), 2)
 
 
 @pytest.mark.parametrize(
@@ -159,4 +160,4 @@ def test_no_launch_has_a_fault(length, circular):
 )
 def test_no_launch_of_outer_levels_has_a_fault(length, circular):
     arrays = problem(3, 1, length, taps=100, circular=circular)
-    check_launches(long_conv_backward.plan(**arrays), 1)
+    check_plan(long_conv_backward.plan(**arrays), 1)

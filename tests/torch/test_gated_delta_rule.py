@@ -41,9 +41,10 @@ def test_only_the_state_or_only_the_result_is_needed():
             assert (x.grad - wanted).abs().max() <= 2**-5 * wanted.abs().max() + 1e-6
 
 
-def test_an_operator_is_what_pytorch_expects():
-    args = (*given(n=20), 0.5, True)
-    args = tuple(x.requires_grad_() if isinstance(x, torch.Tensor) else x for x in args)
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_an_operator_is_what_pytorch_expects(is_packed):
+    ends = torch.tensor([0, 20], dtype=torch.int32) if is_packed else None
+    args = (*(x.requires_grad_() for x in given(n=20)), ends, 0.5, True)
     tests = "test_schema", "test_autograd_registration", "test_faketensor"
     torch.library.opcheck(torch.ops.pykittens.gated_delta_rule.default, args, test_utils=tests)
 

@@ -12,6 +12,8 @@ from pykittens.errors import ArgumentError  # noqa: E402
 from pykittens.torch import linear_attention  # noqa: E402
 from tests.linear_random import check, problem  # noqa: E402
 
+ENDS = torch.tensor([0, 20], dtype=torch.int32)
+
 
 def given(heads=2, groups=2, n=70, d=32, width=32, of_decay="position"):
     torch.manual_seed(0)
@@ -65,23 +67,24 @@ def test_only_the_state_or_only_the_result_is_needed():
             assert (x.grad - wanted).abs().max() <= 2**-5 * wanted.abs().max() + 1e-6
 
 
-def test_an_operator_is_what_pytorch_expects():
-    q, k, v, decay, state = given(n=20)
-    args = (q, k, v, decay, state, 0.5, True)
-    args = tuple(x.requires_grad_() if isinstance(x, torch.Tensor) else x for x in args)
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_an_operator_is_what_pytorch_expects(is_packed):
+    leaves = [x.requires_grad_() for x in given(n=20)]
+    args = (*leaves, ENDS if is_packed else None, 0.5, True)
     tests = "test_schema", "test_autograd_registration", "test_faketensor"
     torch.library.opcheck(torch.ops.pykittens.linear_attention.default, args, test_utils=tests)
 
 
-def test_it_is_compiled_whole():
+@pytest.mark.parametrize("ends", [None, ENDS, torch.tensor([0, 3, 9, 20], dtype=torch.int32)])
+def test_it_is_compiled_whole(ends):
     q, k, v, decay, _ = given(n=20)
 
     @torch.compile(fullgraph=True, backend="aot_eager")
     def layer(q, k, v, decay):
-        return linear_attention(q, k, v, decay, scale=1.0) * 2
+        return linear_attention(q, k, v, decay, scale=1.0, ends=ends) * 2
 
     own, compiled = ([x.clone().requires_grad_() for x in (q, k, v, decay)] for _ in range(2))
-    (linear_attention(*own, scale=1.0) * 2).sum().backward()
+    (linear_attention(*own, scale=1.0, ends=ends) * 2).sum().backward()
     layer(*compiled).sum().backward()
     for x, y in zip(own, compiled, strict=True):
         torch.testing.assert_close(x.grad, y.grad)

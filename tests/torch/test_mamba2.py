@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from pykittens.errors import ArgumentError  # noqa: E402
 from pykittens.torch import mamba2  # noqa: E402
 from tests.kernels.test_mamba2 import explicit  # noqa: E402
+from tests.linear_random import each, ends_of  # noqa: E402
 
 NAMES = ("x", "dt", "A", "B", "C", "D", "dt_bias", "initial_state")
 
@@ -43,6 +44,26 @@ def test_gradients_are_those_of_the_recurrence():
         assert (x.grad - y.grad).abs().max() <= 2**-5 * y.grad.abs().max(), name
 
 
+def test_packed_sequences_are_calls_of_each():
+    lengths, arrays = (30, 0, 40), given()
+    arrays["initial_state"] = torch.randn(3, 2, 32, 24)
+    own, alone = ({n: x.clone().requires_grad_() for n, x in arrays.items()} for _ in range(2))
+    ends = ends_of(lengths, "cpu")
+    packed = mamba2(**own, softplus=True, ends=ends, return_state=True)
+    *rest, state = alone.values()
+
+    def of_one(*args):
+        how = {"softplus": True, "initial_state": args[-1], "return_state": True}
+        return mamba2(*args[:-1], **how)
+
+    parts = each(of_one, lengths, *rest, state=state)
+    for found in (packed, parts):
+        sum(x.float().square().sum() for x in found).backward()
+    for name in NAMES:
+        x, y = own[name].grad, alone[name].grad
+        assert (x - y).abs().max() <= 2**-8 * y.abs().max(), name
+
+
 def test_what_is_not_given_has_no_gradient():
     arrays = given()
     arrays["D"], arrays["initial_state"] = None, None
@@ -51,10 +72,12 @@ def test_what_is_not_given_has_no_gradient():
     assert all(x is None or x.grad.isfinite().all() for x in own.values())
 
 
-def test_an_operator_is_what_pytorch_expects():
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_an_operator_is_what_pytorch_expects(is_packed):
     tensors = (x.requires_grad_() for x in given(n=20).values())
     tests = "test_schema", "test_autograd_registration", "test_faketensor"
-    args = (*tensors, True, True)
+    ends = torch.tensor([0, 20], dtype=torch.int32) if is_packed else None
+    args = (*tensors, ends, True, True)
     torch.library.opcheck(torch.ops.pykittens.mamba2.default, args, test_utils=tests)
 
 

@@ -8,23 +8,23 @@ from pykittens.kernels.arrays import FLOATS, Arrays
 from pykittens.kernels.causal_conv import columns, rows
 from pykittens.kernels.causal_conv.activation import ACTIVATIONS
 from pykittens.kernels.limits import limits_of
+from pykittens.kernels.sequences import count_sequences
 from pykittens.runtime.fakes import is_equal
 
 TAPS = range(2, 9)
 STATES = "initial_state", "state_gradient", "state", "d_initial_state"
 
 
-def specs(arrays: Arrays, channels_first: bool) -> tuple[str, str]:
+def specs(channels_first: bool) -> tuple[str, str]:
     """The shapes of x and of a state."""
-    sequences = "sequences" if "ends" in arrays else "batch"
     if channels_first:
-        return "batch channels n", f"{sequences} channels before"
-    return "batch n channels", f"{sequences} before channels"
+        return "batch channels n", "sequences channels before"
+    return "batch n channels", "sequences before channels"
 
 
 def make_outputs(arrays: Arrays, channels_first: bool, return_state: Any) -> tuple[str, ...]:
     """Add the result, and a state if it is returned, of the dtype of x; the names of both."""
-    (of_x, of_state), dtype = specs(arrays, channels_first), arrays.found["x"].dtype
+    (of_x, of_state), dtype = specs(channels_first), arrays.found["x"].dtype
     arrays.result(of_x, dtype, among=FLOATS)
     return "out", *arrays.optional("state", of_state, dtype, return_state)
 
@@ -34,20 +34,14 @@ def check(arrays: Arrays, activation: Any, channels_first: Any) -> None:
     dims = arrays.dims
     if activation not in ACTIVATIONS:
         raise arrays.fail(f'`activation` must be "" or "silu", not {activation!r}')
-    of_x, of_state = specs(arrays, channels_first)
-    arrays.shapes(x=of_x, gradient=of_x, weight="channels taps", bias="channels", ends="ends")
+    of_x, of_state = specs(channels_first)
+    arrays.shapes(x=of_x, gradient=of_x, weight="channels taps", bias="channels")
     arrays.dtypes("x", "gradient", "initial_state", "state_gradient", among=FLOATS)
     arrays.dtypes("weight", "bias", among=FLOATS, same=False)
-    arrays.dtypes("ends", among=("int32",))
+    count_sequences(arrays, "x")
     if dims["taps"] not in TAPS:
         raise arrays.fail(f"`weight` must have 2 to 8 taps, not {dims['taps']}")
     dims["before"] = dims["taps"] - 1
-    if "ends" in arrays:
-        dims["sequences"] = dims["ends"] - 1
-        if not is_equal(dims["batch"], 1):
-            raise arrays.fail(f"with `ends` the batch of `x` must be 1, not {dims['batch']}")
-        if is_equal(dims["ends"], 0) or is_equal(dims["ends"], 1):
-            raise arrays.fail("`ends` must have where a sequence starts and where it ends")
     arrays.shapes(initial_state=of_state, state_gradient=of_state)
     if any(is_equal(dims[axis], 0) for axis in ("batch", "n", "channels")):
         raise arrays.fail(f"`x` must have elements, not the shape {arrays.found['x'].shape}")

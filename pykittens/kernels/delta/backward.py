@@ -14,6 +14,7 @@ from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.reverse import state_gradients
 from pykittens.kernels.library import host_function
 from pykittens.kernels.linear.call import WIDEST
+from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.gradient import sum_heads, sum_of_head
 from pykittens.kernels.plan import Plan, PlanStep
 
@@ -32,14 +33,15 @@ def gated_delta_rule_backward(
     scale: float | None = None,
     initial_state: Any = None,
     state_gradient: Any = None,
+    ends: Any = None,
     config: DeltaConfig | None = None,
 ) -> Plan:
     """The gradients of q, k, v and beta, and then those of decay and of initial_state if these are given.
 
     gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
-    after the last position, f32 (batch, heads, d, width), or None. The other arguments are those of gated_delta_rule.
-    The gradients have the shapes and dtypes of what they are of; sums are in f32. States are computed again. An
-    ArgumentError for other arguments.
+    after the last position, of the shape of initial_state, f32, or None. The other arguments are those of
+    gated_delta_rule. The gradients have the shapes and dtypes of what they are of; sums are in f32. States are computed
+    again. An ArgumentError for other arguments.
 
         >>> x, beta = np.ones((1, 2, 8, 32), np.float16), np.full((1, 2, 8), 1 / 32, np.float32)
         >>> [y.shape for y in gated_delta_rule_backward(x, x, x, beta, x)]
@@ -47,7 +49,7 @@ def gated_delta_rule_backward(
     """
     given = {"q": q, "k": k, "v": v, "beta": beta, "gradient": gradient, "decay": decay}
     given |= {"initial_state": initial_state, "state_gradient": state_gradient}
-    arrays = Arrays("gated_delta_rule_backward", **given)
+    arrays = Arrays("gated_delta_rule_backward", **given, ends=ends)
     check_shapes(arrays)
     if arrays.dims["width"] > WIDEST:
         raise arrays.fail(f"width must be at most {WIDEST}, not {arrays.dims['width']}")
@@ -65,17 +67,18 @@ def add_gradients(launches: Launches, arrays: Arrays) -> None:
     launches.add_pairs()
     steps, gates, how = launches.steps, launches.gates, {"config": launches.config}
     n, d, width, dtype = launches.n, launches.d, launches.width, launches.dtype
-    values = [launches.memory(x, n, width, dtype=dtype) for x in ("u", "de")]
+    rows = launches.chunks * CHUNK if launches.ends else n
+    values = [launches.memory(x, rows, width, dtype=dtype) for x in ("u", "de")]
     sides = launches.chunks, width, d
-    states, ends = (launches.memory(x, *sides, dtype=dtype) for x in ("states", "ends"))
+    states, afters = (launches.memory(x, *sides, dtype=dtype) for x in ("states", "afters"))
     first, last, of_first = (
         name if name in arrays or name in arrays.made else None
         for name in ("initial_state", "state_gradient", "d_initial_state")
     )
     of_u = (None, "k", "v", "u", *gates, "inverses", None, first, None, states, "scale")
-    steps.append(PlanStep(delta_outputs, of_u, how))
-    of_ends = ("q", "k", "gradient", "de", *gates, "inverses", "pairs", last, of_first, ends)
-    steps.append(PlanStep(state_gradients, (*of_ends, "scale"), how))
+    steps.append(PlanStep(delta_outputs, (*of_u, launches.ends), how))
+    of_afters = ("q", "k", "gradient", "de", *gates, "inverses", "pairs", last, of_first, afters)
+    steps.append(PlanStep(state_gradients, (*of_afters, "scale", launches.ends), how))
 
     dims = arrays.dims
     is_shared = dims["groups"] != dims["heads"]
@@ -84,11 +87,13 @@ def add_gradients(launches: Launches, arrays: Arrays) -> None:
         for name in to.values():
             launches.memory(name, n, d)
     of_head = "decay" in arrays and len(arrays.found["decay"].shape) == 1
-    sums = launches.memory("sums", n) if of_head else gates[1] and "d_decay"
-    given = ("q", "k", "v", "gradient", *values, *gates, states, ends)
+    sums = launches.memory("sums", rows) if of_head else gates[1] and "d_decay"
+    given = ("q", "k", "v", "gradient", *values, *gates, states, afters)
     made = (*to.values(), "dv", "d_beta", sums)
     resident = blocks_for(gradients.shared_bytes(d, width), MOST, launches.limits)
-    steps.append(PlanStep(chunk_gradients, (*given, *made, "scale"), {"resident": resident}))
+    steps.append(
+        PlanStep(chunk_gradients, (*given, *made, "scale", launches.ends), {"resident": resident})
+    )
     if is_shared:
         steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]
     if of_head:

@@ -12,6 +12,7 @@ from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.call import add_scale
 from pykittens.kernels.linear.call import check_shapes as check_sequences
 from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.linear.sequences import slots_of
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
 
@@ -42,18 +43,22 @@ class Launches:
         add_scale(arrays, scale)
         dims, self.limits = arrays.dims, limits_of(arrays.like)
         self.heads, self.n = (dims["batch"], dims["heads"]), dims["n"]
-        self.d, self.width = dims["d"], dims["width"]
-        heads, sizes = self.heads[0] * self.heads[1], (self.d, self.width)
-        self.segments, self.config = cut_for(heads, self.n, sizes, self.limits, segments, config)
-        self.chunks = -(-self.n // CHUNK)
+        self.d, self.width, self.sequences = dims["d"], dims["width"], dims["sequences"]
+        heads, sizes = self.sequences * self.heads[1], (self.d, self.width)
+        (self.ends,) = arrays.present("ends")
+        length = -(-self.n // self.sequences) if self.ends else self.n  # the mean
+        self.segments, self.config = cut_for(heads, length, sizes, self.limits, segments, config)
+        self.chunks = slots_of(self.n, arrays.views.get("ends"))
         self.dtype = arrays.found["v"].dtype
         self.gates = "beta", *arrays.present("decay")
         self.steps: list[PlanStep] = []
         self.scratch: dict[str, Scratch] = {}
 
-    def memory(self, name: str, *sides: int, dtype: str = "f32") -> str:
-        """The name of scratch memory of each head."""
-        self.scratch[name] = Scratch((*self.heads, *sides), dtype=dtype)
+    def memory(self, name: str, *sides: int, dtype: str = "f32", of_sequences: bool = False) -> str:
+        """The name of scratch memory of each head, of a sequence or else of all positions of a batch."""
+        batch, heads = self.heads
+        lead = self.sequences if of_sequences else batch, heads
+        self.scratch[name] = Scratch((*lead, *sides), dtype=dtype)
         return name
 
     def add_pairs(self) -> None:
@@ -63,18 +68,22 @@ class Launches:
             for x in ("inverses", "pairs")
         ]
         how = {"resident": blocks_for(pairs.shared_bytes(self.d), MOST, self.limits)}
-        self.steps.append(PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale"), how))
+        self.steps.append(
+            PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale", self.ends), how)
+        )
 
     def add_states(self, before: str | None) -> str:
         """The name of the states at the starts of segments."""
         most, d, width, how = self.segments - 1, self.d, self.width, {"config": self.config}
-        added = self.memory("added", most, width, d)
-        parts = [self.memory(x, most, d, d, dtype="bf16") for x in ("high", "low")]
-        states = self.memory("states", self.segments, width, d)
+        added = self.memory("added", most, width, d, of_sequences=True)
+        parts = [
+            self.memory(x, most, d, d, dtype="bf16", of_sequences=True) for x in ("high", "low")
+        ]
+        states = self.memory("states", self.segments, width, d, of_sequences=True)
         given = (*self.gates, "inverses")
         self.steps += [
-            PlanStep(segment_changes, ("k", "v", *given, added, None), how),
-            PlanStep(segment_changes, ("k", None, *given, *parts), how),
+            PlanStep(segment_changes, ("k", "v", *given, added, None, self.ends), how),
+            PlanStep(segment_changes, ("k", None, *given, *parts, self.ends), how),
             PlanStep(scan_changes, (added, *parts, before, states)),
         ]
         return states
@@ -85,5 +94,5 @@ class Launches:
         if self.segments > 1:
             before = self.add_states(before)
         of_chunks = (*self.gates, "inverses", "pairs")
-        args = ("q", "k", "v", "out", *of_chunks, before, after, None, "scale")
+        args = ("q", "k", "v", "out", *of_chunks, before, after, None, "scale", self.ends)
         self.steps.append(PlanStep(delta_outputs, args, {"config": self.config}))

@@ -29,14 +29,14 @@ def factors_ring(stages: int, decay: Any) -> Any:
 
 
 @pk.function
-def fill_factors(ring: Any, beta: Any, decay: Any, b: Any, h: Any, chunk: Any, n: Any) -> None:
+def fill_factors(ring: Any, beta: Any, decay: Any, sequence: Any, h: Any, chunk: Any) -> None:
     """Fill a stage with the factors of a chunk."""
-    rate = pk.load(beta[b, h, chunk], cols=CHUNK).to(pk.f32)
+    rate = pk.load(sequence.heads(beta)[h, chunk], cols=CHUNK).to(pk.f32)
     if decay is None:
         with ring.fill() as t:
             pk.store(t.beta, rate)
     else:
-        log = log_decay(decay, b, h, chunk, n)
+        log = log_decay(decay, sequence, h, chunk)
         total, before = pk.sum(log), pk.cumsum(log)
         with ring.fill() as t:
             pk.store(t.beta, rate)

@@ -49,6 +49,7 @@ def gated_delta_rule(
     *,
     scale: float | None = None,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
     segments: int | None = None,
     config: DeltaConfig | None = None,
@@ -65,7 +66,8 @@ def gated_delta_rule(
 
     scale: 1 / sqrt(d) if None. initial_state: f32 (batch, heads, d, width), 0 if None. With return_state the result is
     (out, state), f32, the state after the last position. States are summed in f32, and rounded to the dtype where q and
-    k meet them.
+    k meet them. ends: int32 (sequences + 1,), where packed sequences start and where the last one ends, as of
+    linear_attention; states are those of each sequence.
 
     segments: parts of the sequence that have blocks of their own; the states before these are found first, from k and
     v. If None, it is chosen so that few heads keep the GPU busy. config: how the work of a block is cut. An
@@ -76,7 +78,7 @@ def gated_delta_rule(
         array([1., 1., 1.], dtype=float16)
     """
     given = {"q": q, "k": k, "v": v, "beta": beta, "decay": decay, "out": out}
-    arrays = Arrays("gated_delta_rule", **given, initial_state=initial_state)
+    arrays = Arrays("gated_delta_rule", **given, initial_state=initial_state, ends=ends)
     check_shapes(arrays)
     parts = checked(arrays, segments)
     result = make_outputs(arrays, return_state)

@@ -16,21 +16,23 @@ from pykittens.kernels.delta.chunk import (
     rounded,
     scaled,
 )
-from pykittens.kernels.linear.chunk import CHUNK, chunks_of, matrix_of, rows_of
+from pykittens.kernels.linear.chunk import CHUNK, chunks_of, rows_of
+from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 
 
 @pk.kernel
 def delta_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, O, beta, decay, inverses, pairs, before, after, states, scale, *, config
+    Q, K, V, O, beta, decay, inverses, pairs, before, after, states, scale, ends, *, config
 ):
     """O, and the state at the end; each warpgroup has the transpose of some columns of the state in its registers.
 
     inverses, pairs: those of `chunk_pairs`. before: the state at the start, or the transposes of those at the starts of
     segments of the chunks, on an axis of their own. Q, pairs: without them O gets the values U that are added to the
-    state. states: gets the transposes of the states at the starts of chunks, in the dtype.
+    state, in chunks of their own if `ends` is given. states: gets the transposes of the states at the starts of chunks,
+    in the dtype. ends: where packed sequences start, and where the last ends.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
-    batch, heads, n, width = O.shape
+    batch, heads, n, width = (O if ends is None else V).shape
     d, width, dtype, groups = pk.static(K.shape[3]), pk.static(width), V.dtype, config.groups
     rows, own = rows_of(d), COLUMNS * groups
     pk.resident(config.resident)
@@ -42,39 +44,43 @@ def delta_outputs(  # type: ignore[no-untyped-def]
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, own))
     memory = operand_memory(dtype, rows, config)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            k, v = (matrix_of(x, b, h, heads) for x in (K, V))
-            for i in chunks_of(chunks, segments, segment, False):
+            here = sequence_of(ends, b, n, chunks)
+            k, v = (here.matrix(x, h, heads) for x in (K, V))
+            for i in chunks_of(here.chunks, segments, segment, False):
                 with ring.fill() as t:
                     pk.load_async(t.k, k[i, 0])
                     pk.load_async(t.v, v[i, part])
-                    pk.load_async(t.x, inverses[b, h, i, 0])
+                    pk.load_async(t.x, inverses[here.batch, h, here.slot(i), 0])
                     if Q is not None:
-                        pk.load_async(t.q, matrix_of(Q, b, h, heads)[i, 0])
-                        pk.load_async(t.p, pairs[b, h, i, 0])
+                        pk.load_async(t.q, here.matrix(Q, h, heads)[i, 0])
+                        pk.load_async(t.p, pairs[here.batch, h, here.slot(i), 0])
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, _, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, False):
-                fill_factors(factors, beta, decay, b, h, i, n)
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, False):
+                fill_factors(factors, beta, decay, here, h, i)
 
     with pk.consumers(groups) as w:
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             state, column = pk.zeros(pk.f32, COLUMNS, rows), part * groups + w
             if before is not None and segments is None:
                 state = pk.load(before[b, h, 0, column], rows=COLUMNS, cols=rows, transposed=True)
             elif before is not None:
                 state = pk.load(before[b, h, segment, column, 0], rows=COLUMNS, cols=rows)
-            for i in chunks_of(chunks, segments, segment, False):
+            for i in chunks_of(here.chunks, segments, segment, False):
                 with ring.drain() as t, factors.drain() as f:
                     of_state = rounded(state, memory, w, dtype)
                     seen = pk.mma_ABt(of_state, t.k)
                     o = None if Q is None else pk.mma_ABt(of_state, t.q)
                     if states is not None:
-                        pk.store(states[b, h, i, column, 0], state.to(dtype))
+                        pk.store(states[here.batch, h, here.slot(i), column, 0], state.to(dtype))
                     u = added_values(t.v.tiles(CHUNK, COLUMNS)[0, w], seen, t.x, f, decay)
                     if o is not None:
                         o = scaled(o * scale, along(f, "before", decay))
@@ -86,8 +92,12 @@ def delta_outputs(  # type: ignore[no-untyped-def]
             if after is not None and (segments is None or segment == segments - 1):
                 pk.store(after[b, h, 0, column], state, transposed=True)
 
-    with pk.storer():
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, False):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, False):
+                at = (
+                    O[here.batch, h, here.slot(i), part] if Q is None else here.heads(O)[h, i, part]
+                )
                 with out.drain() as t:
-                    pk.store_async(O[b, h, i, part], t)
+                    pk.store_async(at, t)

@@ -22,7 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, log_decay, matrix_of, rows_of
+from pykittens.kernels.linear.chunk import CHUNK, log_decay, rows_of
+from pykittens.kernels.linear.sequences import is_there, slots_of, unit_at
 
 SIDE = 16  # columns that are substituted one after another
 BLOCKS = CHUNK // SIDE
@@ -74,8 +75,8 @@ def inverse(blocks: Any, high: Any, low: Any) -> list[Any]:
 
 
 @pk.kernel
-def chunk_pairs(Q, K, beta, decay, inverses, pairs, scale, *, resident):  # type: ignore[no-untyped-def]
-    """The transpose of (I + A)^-1, and scale exp(c_i - c_j) (q_i k_j) for j <= i, of each chunk."""
+def chunk_pairs(Q, K, beta, decay, inverses, pairs, scale, ends, *, resident):  # type: ignore[no-untyped-def]
+    """The transpose of (I + A)^-1, and scale exp(c_i - c_j) (q_i k_j) for j <= i, of each chunk at its slot."""
     batch, heads, n = beta.shape
     rows, dtype = rows_of(pk.static(K.shape[3])), K.dtype
     pk.resident(resident)
@@ -83,32 +84,34 @@ def chunk_pairs(Q, K, beta, decay, inverses, pairs, scale, *, resident):  # type
     high, low = (pk.shared(pk.st(pk.bf16, CHUNK, CHUNK)) for _ in range(2))
     of_inverse, of_pairs = (pk.shared(pk.st(dtype, CHUNK, CHUNK)) for _ in range(2))
     blocks, full = pk.shared(pk.sv(pk.f32, CHUNK * SIDE)), pk.semaphore(1)
-    b, h, i = pk.grid(batch, heads, pk.cdiv(n, CHUNK))
+    b, h, i = pk.grid(batch, heads, slots_of(n, ends))
+    slot, (here, i) = i, unit_at(ends, b, i, n)
 
-    full.expect(q, k)
-    pk.load_async(k, matrix_of(K, b, h, heads)[i, 0], signal=full)
-    pk.load_async(q, matrix_of(Q, b, h, heads)[i, 0], signal=full)
-    row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
-    kept: Any = pk.where(row >= col, 1.0, pk.zeros(pk.f32, CHUNK, CHUNK))
-    if decay is not None:
-        sums = pk.cumsum(log_decay(decay, b, h, i, n))
-        between = pk.spread(sums, pk.per_row) - pk.spread(sums, pk.per_column)
-        kept = pk.exp2(pk.where(row >= col, between, -pk.inf))
-    rate = pk.load(beta[b, h, i], cols=CHUNK, spread=pk.per_row).to(pk.f32)
-    full.wait(0)
-    alike, seen = pk.mma_ABt(k, k), pk.mma_ABt(q, k)
-    a = pk.where(row > col, alike * kept, 0.0) * rate
-    of_high, of_low = split(a)
-    pk.store(high, of_high)
-    pk.store(low, of_low)
-    store_blocks(blocks, a)
-    pk.store(of_pairs, (seen * kept * scale).to(dtype))
-    pk.fence_async()
-    pk.sync()
-    pk.store_async(pairs[b, h, i, 0], of_pairs)
-    found = inverse(blocks, high, low)
-    for r, y in enumerate(found):
-        pk.store(of_inverse.tiles(CHUNK, SIDE)[0, r], y.to(dtype))
-    pk.fence_async()
-    pk.sync()
-    pk.store_async(inverses[b, h, i, 0], of_inverse)
+    if is_there(ends, here, i):
+        full.expect(q, k)
+        pk.load_async(k, here.matrix(K, h, heads)[i, 0], signal=full)
+        pk.load_async(q, here.matrix(Q, h, heads)[i, 0], signal=full)
+        row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
+        kept: Any = pk.where(row >= col, 1.0, pk.zeros(pk.f32, CHUNK, CHUNK))
+        if decay is not None:
+            sums = pk.cumsum(log_decay(decay, here, h, i))
+            between = pk.spread(sums, pk.per_row) - pk.spread(sums, pk.per_column)
+            kept = pk.exp2(pk.where(row >= col, between, -pk.inf))
+        rate = pk.load(here.heads(beta)[h, i], cols=CHUNK, spread=pk.per_row).to(pk.f32)
+        full.wait(0)
+        alike, seen = pk.mma_ABt(k, k), pk.mma_ABt(q, k)
+        a = pk.where(row > col, alike * kept, 0.0) * rate
+        of_high, of_low = split(a)
+        pk.store(high, of_high)
+        pk.store(low, of_low)
+        store_blocks(blocks, a)
+        pk.store(of_pairs, (seen * kept * scale).to(dtype))
+        pk.fence_async()
+        pk.sync()
+        pk.store_async(pairs[b, h, slot, 0], of_pairs)
+        found = inverse(blocks, high, low)
+        for r, y in enumerate(found):
+            pk.store(of_inverse.tiles(CHUNK, SIDE)[0, r], y.to(dtype))
+        pk.fence_async()
+        pk.sync()
+        pk.store_async(inverses[b, h, slot, 0], of_inverse)

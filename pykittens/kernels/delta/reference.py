@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.kernels.linear.reference import by_sequences
+
 
 def reference(
     q: Any,
@@ -16,9 +18,14 @@ def reference(
     *,
     scale: float | None = None,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
 ) -> Any:
     """S = a S + beta k (v - a S^T k)^T with a = exp(decay), and o = scale S^T q at each position."""
+    if ends is not None:
+        of_positions = {"q": q, "k": k, "v": v, "beta": beta, "decay": decay}
+        words = {"initial_state": initial_state, "scale": scale}
+        return by_sequences(reference, ends, of_positions, return_state, **words)
     v, beta = (x.astype(np.float64) for x in (v, beta))
     batch, heads, n, width = v.shape
     shared = heads // q.shape[1]

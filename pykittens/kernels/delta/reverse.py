@@ -24,16 +24,18 @@ from pykittens.kernels.delta.chunk import (
     rounded,
     scaled,
 )
-from pykittens.kernels.linear.chunk import CHUNK, chunks_of, matrix_of, rows_of
+from pykittens.kernels.linear.chunk import CHUNK, chunks_of, rows_of
+from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 
 
 @pk.kernel
 def state_gradients(  # type: ignore[no-untyped-def]
-    Q, K, dO, dE, beta, decay, inverses, pairs, after, before, states, scale, *, config
+    Q, K, dO, dE, beta, decay, inverses, pairs, after, before, states, scale, ends, *, config
 ):
     """dE, the transposes of the gradients of states after chunks, in the dtype, and that of the first state.
 
-    inverses, pairs: those of `chunk_pairs`. after: the gradient of the state after the last chunk.
+    inverses, pairs: those of `chunk_pairs`. after: the gradient of the state after the last chunk. ends: as
+    of `delta_outputs`, with which dE has chunks of their own.
     """
     batch, heads, n, width = dO.shape
     d, width, dtype, groups = pk.static(K.shape[3]), pk.static(width), dO.dtype, config.groups
@@ -45,32 +47,35 @@ def state_gradients(  # type: ignore[no-untyped-def]
     factors, memory = factors_ring(config.stages, decay), operand_memory(dtype, rows, config)
     out: Any = pk.pipeline(1, pk.st(dtype, CHUNK, own))
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
-    tasks: Any = pk.persistent((batch, heads, parts))
+    tasks: Any = pk.persistent((sequences_in(ends, batch), heads, parts))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part in tasks:
-            q, k, do = (matrix_of(x, b, h, heads) for x in (Q, K, dO))
-            for i in chunks_of(chunks, None, None, True):
+            here = sequence_of(ends, b, n, chunks)
+            q, k, do = (here.matrix(x, h, heads) for x in (Q, K, dO))
+            for i in chunks_of(here.chunks, None, None, True):
                 with ring.fill() as t:
                     pk.load_async(t.k, k[i, 0])
                     pk.load_async(t.do, do[i, part])
-                    pk.load_async(t.p, pairs[b, h, i, 0])
-                    pk.load_async(t.x, inverses[b, h, i, 0])
+                    pk.load_async(t.p, pairs[here.batch, h, here.slot(i), 0])
+                    pk.load_async(t.x, inverses[here.batch, h, here.slot(i), 0])
                     pk.load_async(t.q, q[i, 0])
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, _ in tasks:
-            for i in chunks_of(chunks, None, None, True):
-                fill_factors(factors, beta, decay, b, h, i, n)
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, None, None, True):
+                fill_factors(factors, beta, decay, here, h, i)
 
     with pk.consumers(groups) as w:
         for b, h, part in tasks:
+            here = sequence_of(ends, b, n, chunks)
             state, column = pk.zeros(pk.f32, COLUMNS, rows), part * groups + w
             if after is not None:
                 state = pk.load(after[b, h, 0, column], rows=COLUMNS, cols=rows, transposed=True)
-            for i in chunks_of(chunks, None, None, True):
+            for i in chunks_of(here.chunks, None, None, True):
                 with ring.drain() as t, factors.drain() as f:
-                    pk.store(states[b, h, i, column, 0], state.to(dtype))
+                    pk.store(states[here.batch, h, here.slot(i), column, 0], state.to(dtype))
                     u = pk.mma_ABt(rounded(state, memory, w, dtype), t.k)
                     u = scaled(u, along(f, "behind", decay))
                     do = pk.load(t.do.tiles(CHUNK, COLUMNS)[0, w], transposed=True)
@@ -87,8 +92,9 @@ def state_gradients(  # type: ignore[no-untyped-def]
             if before is not None:
                 pk.store(before[b, h, 0, column], state, transposed=True)
 
-    with pk.storer():
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part in tasks:
-            for i in chunks_of(chunks, None, None, True):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, None, None, True):
                 with out.drain() as t:
-                    pk.store_async(dE[b, h, i, part], t)
+                    pk.store_async(dE[here.batch, h, here.slot(i), part], t)

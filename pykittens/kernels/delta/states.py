@@ -19,16 +19,18 @@ from pykittens.kernels.delta.chunk import (
     rounded,
 )
 from pykittens.kernels.delta.pairs import split
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, matrix_of, rows_of
+from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, rows_of
+from pykittens.kernels.linear.sequences import own_registers, sequence_of
 
 STAGES = 2  # of the scan
 
 
 @pk.kernel
-def segment_changes(K, V, beta, decay, inverses, changes, rest, *, config):  # type: ignore[no-untyped-def]
+def segment_changes(K, V, beta, decay, inverses, changes, rest, ends, *, config):  # type: ignore[no-untyped-def]
     """What each segment but the last adds to a state; without V, by what it multiplies one, and what rounding leaves.
 
     changes: f32, (batch, heads, segments, width, d); without V it is bf16, (batch, heads, segments, d, d), like `rest`.
+    ends: as of `delta_outputs`.
     """
     batch, heads, segments, side, d = changes.shape
     n, d, side, dtype = K.shape[2], pk.static(d), pk.static(side), K.dtype
@@ -41,28 +43,31 @@ def segment_changes(K, V, beta, decay, inverses, changes, rest, *, config):  # t
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(side, own)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            k = matrix_of(K, b, h, heads)
-            for i in chunks_of(chunks, segments + 1, segment, False):
+            here = sequence_of(ends, b, n, chunks)
+            k = here.matrix(K, h, heads)
+            for i in chunks_of(here.chunks, segments + 1, segment, False):
                 with ring.fill() as t:
                     pk.load_async(t.k, k[i, 0])
-                    pk.load_async(t.x, inverses[b, h, i, 0])
+                    pk.load_async(t.x, inverses[here.batch, h, here.slot(i), 0])
                     if V is not None:
-                        pk.load_async(t.v, matrix_of(V, b, h, heads)[i, part])
+                        pk.load_async(t.v, here.matrix(V, h, heads)[i, part])
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, _, segment in tasks:
-            for i in chunks_of(chunks, segments + 1, segment, False):
-                fill_factors(factors, beta, decay, b, h, i, n)
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments + 1, segment, False):
+                fill_factors(factors, beta, decay, here, h, i)
 
     with pk.consumers(groups) as w:
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             column, state = part * groups + w, pk.zeros(pk.f32, COLUMNS, rows)
             if V is None:
                 own_rows = pk.row_index(COLUMNS) + column * COLUMNS
                 state = pk.where(own_rows == pk.col_index(rows), 1.0, state)
-            for _ in chunks_of(chunks, segments + 1, segment, False):
+            for _ in chunks_of(here.chunks, segments + 1, segment, False):
                 with ring.drain() as t, factors.drain() as f:
                     v = None if V is None else t.v.tiles(CHUNK, COLUMNS)[0, w]
                     seen = pk.mma_ABt(rounded(state, memory, w, dtype), t.k)

@@ -11,19 +11,22 @@ from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.chunk import CHUNK, values_in
 from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, segments_of_heads
 from pykittens.kernels.linear.forward import chunk_outputs
+from pykittens.kernels.linear.sequences import slots_of
 from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.plan import PlanStep
+from pykittens.kernels.sequences import count_sequences
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.fakes import is_equal
 
 WIDEST = 256  # elements of a query
-OF_QK, OF_V, OF_STATE = "batch groups n d", "batch heads n width", "batch heads d width"
+OF_QK, OF_V, OF_STATE = "batch groups n d", "batch heads n width", "sequences heads d width"
 
 
 def check_shapes(arrays: Arrays, of_decay: str = "heads|batch heads n") -> None:
     """Raise an ArgumentError unless the arrays of a sequence fit one another, and their dtypes are right."""
     arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, gradient=OF_V)
     arrays.shapes(decay=of_decay)
+    count_sequences(arrays, "v")
     arrays.shapes(**dict.fromkeys(("initial_state", "state_gradient"), OF_STATE))
     check_heads(arrays)
     for name in ("n", "width"):
@@ -94,8 +97,14 @@ class Passes:
     def __post_init__(self) -> None:
         add_scale(self.arrays, self.scale)
         self.arrays.number("one", 1.0)
-        batch, heads, self.n = (self.arrays.dims[x] for x in ("batch", "heads", "n"))
-        self.heads = batch, heads
+        dims = self.arrays.dims
+        self.n, self.heads = dims["n"], (dims["batch"], dims["heads"])
+        self.sequences, (self.ends,) = dims["sequences"], self.arrays.present("ends")
+
+    def slots(self, size: int, more: int) -> int:
+        """As many slots as `slots_of`."""
+        slots: int = slots_of(self.n, self.arrays.views.get("ends"), size, more)
+        return slots
 
     def add(
         self,
@@ -135,21 +144,22 @@ class Passes:
         cut, totals = f"states_{keys}_{values}", f"totals_{keys}_{values}" if decay else None
         segments = self.scratch[cut].shape[2] if cut in self.scratch else self.segments
         if segments is None:
-            batch, of_v = self.heads
-            heads = batch * self.arrays.dims["groups"], batch * of_v
-            segments = segments_of_heads(heads, -(-self.n // CHUNK), sizes, config, limits)
+            heads = tuple(self.sequences * self.arrays.dims[x] for x in ("groups", "heads"))
+            length = -(-self.n // self.sequences) if self.ends else self.n  # the mean
+            segments = segments_of_heads(heads, -(-length // CHUNK), sizes, config, limits)
         how: dict[str, Any] = {"reverse": reverse}
         way = how | {"exact": exact, "softplus": self.softplus}
         if segments > 1:
             if cut not in self.scratch:
-                self.scratch[cut] = Scratch((*self.heads, segments, *of_states))
+                lead = self.sequences, self.heads[1], segments
+                self.scratch[cut] = Scratch((*lead, *of_states))
                 if totals:
-                    self.scratch[totals] = Scratch((*self.heads, segments))
+                    self.scratch[totals] = Scratch(lead)
                 own = self.config or config_for(*of_states, limits, Tiles(1, 1, of_values, 0, 0))
                 self.steps += [
                     PlanStep(
                         segment_states,
-                        (keys, values, *gates, cut, totals),
+                        (keys, values, *gates, cut, totals, self.ends),
                         way | {"config": own},
                     ),
                     PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
@@ -160,6 +170,6 @@ class Passes:
         shape = (parts * config.groups, *self.heads, self.n)
         self.scratch |= {name: Scratch(shape) for name in sums if name}
         skip = self.skip if skips else None
-        args = (q, k, v, out, *gates, skip, *states, *numbers, with_state, *sums)
+        args = (q, k, v, out, *gates, skip, *states, *numbers, with_state, *sums, self.ends)
         way |= {"config": config, "turned": turned}
         self.steps.append(PlanStep(chunk_outputs, args, way))

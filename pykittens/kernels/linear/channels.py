@@ -63,6 +63,11 @@ def some_gates(decay: Any, start: Any, piece: Any, size: int) -> list[Any]:
     return [pk.exp2(x * pk.log2e) for x in some_rows(decay, start, piece, size)]
 
 
+def rest_of(x: Any, dtype: Any) -> Any:
+    """What rounding leaves of f32, rounded."""
+    return (x - x.to(dtype).to(pk.f32)).to(dtype)
+
+
 @pk.function
 def pairs_in_block(q: Any, keys: Any, gates: Any) -> tuple[Any, Any]:
     """The weights of the positions of a block for one another, and queries with the gates up to theirs."""
@@ -108,11 +113,14 @@ def fill_rows(keys: Any, gates: Any, k: Any, logs: Any, place: tuple[Any, Any], 
 
 
 @pk.kernel
-def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept, *, keep=True):  # type: ignore[no-untyped-def]
-    """Chunks of queries with the gates up to theirs, keys with those after theirs, and what its rounding leaves in
-    `rest`; `pairs`, what values weigh; and `kept`, the products of all gates of a chunk. A warp takes a block.
+def weigh_channels(  # type: ignore[no-untyped-def]
+    Q, K, decay, queries, keys, pairs, kept, *, keep=True, exact=()
+):
+    """Chunks of queries with the gates up to theirs, and of keys with those after theirs; `pairs`, what values weigh;
+    and `kept`, the products of all gates of a chunk. A warp takes a block.
 
-    keep: gates and keys stay in shared memory, where they are not loaded twice.
+    exact: which of "queries" and "keys" have, past all chunks, what rounding leaves of them. keep: gates and keys stay
+    in shared memory, where they are not loaded twice.
     """
     batch, heads, n, d = decay.shape
     size, dtype = piece_of(pk.static(d)), Q.dtype
@@ -128,7 +136,7 @@ def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept, *, keep=True):
     logs = decay.at(b, h)
 
     with pk.warps(BLOCKS) as w:
-        block = i * BLOCKS + w
+        block, behind = i * BLOCKS + w, pk.cdiv(n, CHUNK) * BLOCKS
         for p in pk.range(pieces):
             at = w * copies + (p if keep else 0)
             to = in_block[p].tiles(BLOCK, size)[w, 0]
@@ -152,9 +160,8 @@ def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept, *, keep=True):
                 j = BLOCK - back
                 one = pk.load(rows_of_keys.parts(size)[j]) * after
                 pk.store(keys[b, h, block * BLOCK + j, p], one.to(dtype))
-                if rest is not None:
-                    left = (one - one.to(dtype).to(pk.f32)).to(dtype)
-                    pk.store(rest[b, h, block * BLOCK + j, p], left)
+                if "keys" in exact:
+                    pk.store(keys[b, h, (behind + block) * BLOCK + j, p], rest_of(one, dtype))
                 after = after * pk.load(rows_of_gates.parts(size)[j])
             if w == 0:
                 pk.store(kept[b, h, i, p], after)
@@ -168,7 +175,10 @@ def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept, *, keep=True):
                 weights[past] = pk.mma_ABt(x.to(dtype), rows, weights[past])
                 end = pk.load(ends[p].parts(size)[other], spread=pk.per_column)
                 x = x * pk.where(w >= past, end, 1.0)
-            pk.store(queries[b, h, block, p], x.to(dtype))
+            # A loop, because registers are few.
+            for part in pk.range(1 + ("queries" in exact)):
+                pk.store(queries[b, h, block + part * behind, p], x.to(dtype))
+                x = x - x.to(dtype).to(pk.f32)
         for past in range(BLOCKS):
             x = pk.where(w >= past, weights[past], 0.0)
             pk.store(pairs[b, h, block, (w - past) % BLOCKS], x.to(dtype))
@@ -176,22 +186,40 @@ def weigh_channels(Q, K, decay, queries, keys, rest, pairs, kept, *, keep=True):
 
 @pk.kernel
 def channel_outputs(  # type: ignore[no-untyped-def]
-    queries, keys, rest, pairs, kept, V, O, before, after, whole, scale, *, config
+    queries,
+    keys,
+    pairs,
+    kept,
+    V,
+    O,
+    before,
+    after,
+    whole,
+    states,
+    scale,
+    unit,
+    *,
+    config,
+    exact=False,
+    reverse=False,
 ):
-    """O, and the state at the end; without O the state that each segment would end with if it began with 0, and in
-    `whole` the logarithm of what is kept of a state. Each warpgroup has some columns of the state in its registers.
+    """O, and the state at the end; or without O, the states alone. Each warpgroup has some columns of the state in its
+    registers.
 
-    queries, keys, rest, pairs, kept: what `weigh_channels` finds; `rest` may be None. before: the states at the starts
-    of segments of the chunks, on an axis of their own, or at the start of all chunks. after: those at the ends.
+    queries, keys, pairs, kept: what `weigh_channels` finds; if `exact`, the keys with what rounding leaves. In reverse,
+    which is the recurrence of gradients, queries and keys have changed places. before: the states at the starts of
+    segments of the chunks, on an axis of their own, or at the start of all chunks. after: those at the ends, without
+    `before` of segments that begin with 0; `whole` is the logarithm of what is kept of these. Both are `unit` times
+    those of the kernel, if that is not None. states: those of the kernel before each chunk, or None.
     """
-    cut = before if O is not None else after
-    segments = cut.shape[2] if cut is not None and len(cut.shape) == 5 else None
+    cut = [x.shape[2] for x in (before, after) if x is not None and len(x.shape) == 5]
+    segments = cut[0] if cut else None
     batch, heads, n, width = V.shape
     d, width, dtype = pk.static(keys.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
     pk.resident(config.resident)
     pk.overlap()
-    of_keys = ("k",) if rest is None else ("k", "rest")
+    of_keys = ("k", "rest") if exact else ("k",)
     of_rows = of_keys if O is None else ("q", *of_keys)
     stage: dict[str, Any] = {name: pk.st(dtype, CHUNK, rows) for name in of_rows}
     if O is not None:
@@ -203,17 +231,17 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
     if O is not None:
         out: Any = pk.pipeline(1, pk.st(dtype, CHUNK, columns * groups))
-        states: Any = pk.shared(pk.st(dtype, rows, columns), count=groups)
+        rounded: Any = pk.shared(pk.st(dtype, rows, columns), count=groups)
 
     with pk.producer():
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, False):
+            for i in chunks_of(chunks, segments, segment, reverse):
                 with ring.fill() as t:
                     pk.load_async(t.k, matrix_of(keys, b, h, heads)[i, 0])
                     pk.load_async(t.v, V[b, h, i, part])
                     pk.load_async(t.kept, matrix_of(kept, b, h, heads)[i, 0])
-                    if rest is not None:
-                        pk.load_async(t.rest, matrix_of(rest, b, h, heads)[i, 0])
+                    if exact:
+                        pk.load_async(t.rest, matrix_of(keys, b, h, heads)[chunks + i, 0])
                     if O is not None:
                         pk.load_async(t.q, matrix_of(queries, b, h, heads)[i, 0])
                         pk.load_async(t.pairs, matrix_of(pairs, b, h, heads)[i, 0])
@@ -223,41 +251,51 @@ def channel_outputs(  # type: ignore[no-untyped-def]
             state = zeros(rows // ROWS, columns)
             product = [pk.full(pk.f32, 1.0, ROWS, spread=pk.per_row) for _ in state]
             column = part * groups + w
-            if O is not None and before is not None:
+            if before is not None:
                 src = before.at(b, h) if segments is None else before.at(b, h, segment)
-                state = loaded(src, column, len(state), columns)
-            for _ in chunks_of(chunks, segments, segment, False):
+                state = times(
+                    loaded(src, column, len(state), columns), None if unit is None else 1 / unit
+                )
+            for i in chunks_of(chunks, segments, segment, reverse):
+                if states is not None:
+                    keep(state, states.at(b, h, i), column)
                 with ring.drain() as t:
                     v = t.v.tiles(CHUNK, columns)[0, w]
                     own = [
                         pk.load(t.kept.parts(ROWS)[r], spread=pk.per_row) for r in range(len(state))
                     ]
-                    rounded = [x.to(dtype) for x in state]
+                    operand = [x.to(dtype) for x in state]
                     # Registers that products add to must not move while others are in flight.
                     state = [x * y for x, y in zip(state, own, strict=True)]
                     if O is not None:
-                        tiles = states[w].tiles(ROWS, columns)
-                        publish([(tiles[r, 0], x) for r, x in enumerate(rounded)])
-                        o = pk.mma_AB(t.pairs, v, pk.mma_AB(t.q, states[w]))
-                    for x in (t.k,) if rest is None else (t.k, t.rest):
+                        tiles = rounded[w].tiles(ROWS, columns)
+                        publish([(tiles[r, 0], x) for r, x in enumerate(operand)])
+                        o = pk.mma_AB(t.q, rounded[w])
+                        o = (pk.mma_AtB if reverse else pk.mma_AB)(t.pairs, v, o)
+                    for x in (t.k, t.rest) if exact else (t.k,):
                         state = with_products(state, x, v)
-                    if O is None:
+                    if whole is not None:
                         product = [x * y for x, y in zip(product, own, strict=True)]
-                    else:
+                    if O is not None:
                         o = o * scale
                 if O is not None:
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, columns)[0, w], o.to(dtype))
             if after is not None:
                 to = after.at(b, h) if segments is None else after.at(b, h, segment)
-                keep(state, to, column)
-            if O is None and column == 0:
+                keep(times(state, unit), to, column)
+            if whole is not None and column == 0:
                 for r, x in enumerate(product):
                     pk.store(whole[b, h, segment, r], pk.log2(x))
 
     if O is not None:
         with pk.storer():
             for b, h, part, segment in tasks:
-                for i in chunks_of(chunks, segments, segment, False):
+                for i in chunks_of(chunks, segments, segment, reverse):
                     with out.drain() as t:
                         pk.store_async(O[b, h, i, part], t)
+
+
+def times(state: list[Any], unit: Any) -> list[Any]:
+    """A state times a number, or itself."""
+    return state if unit is None else [x * unit for x in state]

@@ -65,12 +65,12 @@ def matrix_of(x: Any, b: Any, h: Any, heads: Any) -> Any:
 
 
 @pk.function
-def log_decay(decay: Any, b: Any, h: Any, chunk: Any, n: Any) -> Any:
-    """The logarithms of the decay of a chunk, 0 past the last of n positions: one for each position or for the head."""
+def log_decay(decay: Any, sequence: Any, h: Any, chunk: Any) -> Any:
+    """The logarithms of the decay of a chunk, 0 past the last position: one for each position or for the head."""
     if len(decay.shape) == 1:
-        log = pk.where(pk.iota(CHUNK) < n - chunk * CHUNK, pk.load(decay[h]), 0.0)
+        log = pk.where(pk.iota(CHUNK) < sequence.n - chunk * CHUNK, pk.load(decay[h]), 0.0)
     else:
-        log = pk.load(decay[b, h, chunk], cols=CHUNK)
+        log = pk.load(sequence.heads(decay)[h, chunk], cols=CHUNK)
     return pk.maximum(log * pk.log2e, LEAST)
 
 
@@ -83,19 +83,19 @@ def step_of(x: Any, bias: Any, softplus: bool) -> Any:
 
 @pk.function
 def fill_gates(
-    ring: Any, gates: Any, softplus: bool, b: Any, h: Any, n: Any, chunks: Any, reverse: bool
+    ring: Any, gates: Any, softplus: bool, sequence: Any, h: Any, chunks: Any, reverse: bool
 ) -> Any:
     """Fill a stage with the sums of the decay of each chunk, from the first to before the last; returns the sum of all.
 
     gates: the logarithms of positions or of heads, None, None; or steps of positions, what the logarithms are for a
-    step of 1, and a bias of the steps or None. They are 0 past the last of n positions. Those of the next chunk are
-    loaded before a chunk is done, as memory takes long to answer.
+    step of 1, and a bias of the steps or None. They are 0 past the last position. Those of the next chunk are loaded
+    before a chunk is done, as memory takes long to answer.
     """
     (decay, rate, bias), (first, stop) = gates, chunks
     is_constant = len(decay.shape) == 1
     of_head: Any = pk.load(decay[h]) if is_constant else 0.0 if rate is None else pk.load(rate[h])
     own_bias = None if bias is None else pk.load(bias[h])
-    lines: Any = None if is_constant else decay.at(b)
+    lines: Any = None if is_constant else sequence.heads(decay)
     whole: Any = 0.0
     ahead: Any = None
     if not is_constant:
@@ -110,7 +110,7 @@ def fill_gates(
             weight = pk.maximum(pk.log2(x), LEAST_STEP)
             x = x * of_head
         if is_constant or rate is not None:
-            x = pk.where(pk.iota(CHUNK) < n - i * CHUNK, x, 0.0)
+            x = pk.where(pk.iota(CHUNK) < sequence.n - i * CHUNK, x, 0.0)
         log = pk.maximum(x * pk.log2e, LEAST)
         total, before = pk.sum(log), pk.cumsum(log)
         with ring.fill() as t:

@@ -15,11 +15,11 @@ from pykittens.kernels.linear.chunk import (
     fill_gates,
     gates_ring,
     keep,
-    matrix_of,
     rows_of,
     values_in,
     zeros,
 )
+from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 
 
 @pk.kernel
@@ -41,6 +41,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     inside,
     whole,
     skipped,
+    ends,
     *,
     config,
     reverse=False,
@@ -59,6 +60,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
 
     decay, rate, bias, softplus: as of `fill_gates`; with a rate, values have the weights of their steps. skip: of a
     head, what is added of values to outputs. whole, skipped: products of rows of X with O without `skip`, and with V.
+    ends: where packed sequences start, and where the last ends.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = O.shape
@@ -77,29 +79,33 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     tiles = values_in(decay, exact)
     scaled: Any = [pk.shared(pk.st(dtype, CHUNK, columns), count=groups) for _ in range(tiles)]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            q, k, v = (matrix_of(x, b, h, heads) for x in (Q, K, V))
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            q, k, v = (here.matrix(x, h, heads) for x in (Q, K, V))
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.fill() as t:
                     pk.load_async(t.q, q[i, 0])
                     pk.load_async(t.k, k[i, 0])
                     pk.load_async(t.v, v[i, part])
                     if X is not None:
-                        pk.load_async(t.x, matrix_of(X, b, h, heads)[i, part])
+                        pk.load_async(t.x, here.matrix(X, h, heads)[i, part])
 
     if gates is not None:
-        with pk.producer():
+        with pk.producer(registers=own_registers(ends, config)):
             for b, h, _, segment in tasks:
-                span = bounds_of(chunks, segments, segment)
-                fill_gates(gates, (decay, rate, bias), softplus, b, h, n, span, reverse)
+                here = sequence_of(ends, b, n, chunks)
+                span = bounds_of(here.chunks, segments, segment)
+                fill_gates(gates, (decay, rate, bias), softplus, here, h, span, reverse)
 
     with pk.consumers(groups) as w:
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             state = zeros(rows // ROWS, columns)
             column = part * groups + w
             if before is not None:
@@ -108,7 +114,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     at = src[column, r] if turned else src[r, column]
                     x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)
                     state[r] = x * (1 / unit)
-            for i in chunks_of(chunks, segments, segment, reverse):
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 seen, part_of, total, (later, sooner) = drained_gates(
                     gates, reverse, rate is not None
                 )
@@ -124,28 +130,32 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     if X is not None:
                         other: Any = t.x.tiles(CHUNK, columns)[0, w]
                         of_state = pk.row_sum(o * pk.load(other).to(pk.f32))
-                        pk.store(dots[column, b, h, i], of_state * scale)
+                        pk.store(here.heads(dots, column)[h, i], of_state * scale)
                         if inside is not None:
                             pairs = pk.mma_ABt(other, v) * s
                             earlier = pk.row_cumsum(pairs) - pairs
                             of_pairs = pk.col_sum(pk.where(is_seen, earlier, 0.0))
-                            pk.store(inside[column, b, h, i], of_pairs * scale)
+                            pk.store(here.heads(inside, column)[h, i], of_pairs * scale)
                     o = pk.mma_AB(s.to(dtype), v, o) * scale
                     if whole is not None:
-                        pk.store(whole[column, b, h, i], pk.row_sum(o * pk.load(other).to(pk.f32)))
+                        pk.store(
+                            here.heads(whole, column)[h, i],
+                            pk.row_sum(o * pk.load(other).to(pk.f32)),
+                        )
                     if skip is not None:
                         values = pk.load(v).to(pk.f32)
                         if skipped is not None:
                             of_skip = pk.row_sum(values * pk.load(other).to(pk.f32))
-                            pk.store(skipped[column, b, h, i], of_skip)
+                            pk.store(here.heads(skipped, column)[h, i], of_skip)
                         o = o + values * pk.load(skip[h])
                 with out.fill() as t:
                     pk.store(t.tiles(CHUNK, columns)[0, w], o.to(O.dtype))
             if after is not None:
                 keep([x * unit for x in state], after.at(b, h), column)
 
-    with pk.storer():
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with out.drain() as t:
-                    pk.store_async(O[b, h, i, part], t)
+                    pk.store_async(here.heads(O)[h, i, part], t)

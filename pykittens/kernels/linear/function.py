@@ -50,6 +50,7 @@ def linear_attention(
     *,
     scale: float | None = None,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
     segments: int | None = None,
     config: LinearConfig | None = None,
@@ -67,6 +68,10 @@ def linear_attention(
     state), the state after the last position, with the accuracy of f32. States are summed in f32, and rounded to the
     dtype where q meets them.
 
+    ends: int32 (sequences + 1,), on the device: where each of several sequences starts that lie one after another in a
+    batch of 1, and where the last one ends. Each begins with a state of its own, so `initial_state` and the state that
+    is returned are (sequences, heads, d, width). No position outside of them is written.
+
     segments: parts of the sequence that have blocks of their own; the states before these are found first, from k and
     v. If None, it is chosen so that few heads keep the GPU busy. config: how the work of a block is cut. An
     ArgumentError for other arguments.
@@ -76,13 +81,13 @@ def linear_attention(
         array([32., 64., 96.], dtype=float16)
     """
     given = {"q": q, "k": k, "v": v, "decay": decay, "initial_state": initial_state, "out": out}
-    arrays = Arrays("linear_attention", **given)
+    arrays = Arrays("linear_attention", **given, ends=ends)
     check_shapes(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
     result = make_outputs(arrays, return_state)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
-    arrays.lines("q", "k", "v", "decay", "initial_state", "out")
+    arrays.lines("q", "k", "v", "decay", "initial_state", "ends", "out")
     passes = Passes(arrays, scale, parts, config)
     (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
@@ -93,44 +94,86 @@ def gated_linear_attention(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines("q", "k", "v", "decay", "initial_state", "out")
-    add_scale(arrays, scale)
-    arrays.number("one", 1.0)
-    return Plan(arrays, *launches(arrays, return_state, parts, config), result)
-
-
-def launches(
-    arrays: Arrays, exact: bool, segments: int | None, config: LinearConfig | None
-) -> tuple[list[PlanStep], dict[str, Scratch]]:
-    """The launches of a call, and their scratch memory. exact: a state is returned, with the accuracy of f32."""
-    dims, dtype, limits = arrays.dims, arrays.found["v"].dtype, limits_of(arrays.like)
-    batch, heads, gates, n = (dims[name] for name in ("batch", "heads", "gates", "n"))
-    sizes, chunks, wide = (dims["d"], dims["width"]), -(-n // CHUNK), channels_of(dims["d"])
-    rest = "rest" if exact else None
-    weights = ("queries", "keys", rest, "pairs", "kept")
-    scratch = {
-        name: Scratch((batch, gates, chunks * CHUNK, columns), dtype=dtype)
-        for name, columns in (("queries", wide), ("keys", wide), (rest, wide), ("pairs", CHUNK))
-        if name
-    }
-    scratch["kept"] = Scratch((batch, gates, chunks, wide))
-    # Two blocks of a multiprocessor are worth more than a load that is left out.
-    keep = 2 * (weighing_bytes(dims["d"], True) + RESERVED) <= limits.shared_bytes
-    steps = [PlanStep(weigh_channels, ("q", "k", "decay", *weights), {"keep": keep})]
-    tiles = Tiles(2 + exact, 1, 0, 1, of_pairs=1)
-    found = config or config_for(wide, dims["width"], limits, tiles)
-    if segments is None:
-        of_heads = batch * gates, batch * heads
-        segments = segments_of_heads(of_heads, chunks, sizes, found, limits)
+    passes = ChannelPasses(arrays, scale, parts, config)
+    passes.weigh(("keys",) if return_state else ())
     (before,) = arrays.present("initial_state")
-    after: str | None = "state" if exact else None
-    if segments > 1:
-        scratch["states"] = Scratch((batch, heads, segments, *sizes))
-        scratch["whole"] = Scratch((batch, heads, segments, dims["d"]))
-        own = config or config_for(wide, dims["width"], limits, Tiles(1 + exact, 1, 0, 0, 0))
-        own_args = (None, "keys", rest, None, "kept", "v", None, None, "states", "whole", "scale")
-        steps.append(PlanStep(channel_outputs, own_args, {"config": own}))
-        steps.append(PlanStep(scan_states, ("states", "whole", before, after, "one")))
-        before, after = "states", None
-    args = (*weights, "v", "out", before, after, None, "scale")
-    steps.append(PlanStep(channel_outputs, args, {"config": found}))
-    return steps, scratch
+    states = before, "state" if return_state else None
+    passes.add("queries", "keys", "v", "out", states)
+    return Plan(arrays, passes.steps, passes.scratch, result)
+
+
+@dataclass
+class ChannelPasses:
+    """The launches of passes over the sequences of a call, and their scratch memory; words are those of `Passes`."""
+
+    arrays: Arrays
+    scale: float | None
+    segments: int | None
+    config: LinearConfig | None
+    steps: list[PlanStep] = field(default_factory=list)
+    scratch: dict[str, Scratch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        add_scale(self.arrays, self.scale)
+        self.arrays.number("one", 1.0)
+        self.limits, dims = limits_of(self.arrays.like), self.arrays.dims
+        self.sizes, self.wide = (dims["d"], dims["width"]), channels_of(dims["d"])
+        self.heads = dims["batch"], dims["heads"]
+        self.gates = dims["batch"], dims["gates"]
+        self.chunks = -(-dims["n"] // CHUNK)
+
+    def weigh(self, exact: tuple[str, ...]) -> None:
+        """Add the launch that finds "queries", "keys", "pairs" and "kept"; exact: as of `weigh_channels`."""
+        self.exact, dtype = exact, self.arrays.found["v"].dtype
+        for name, columns in (("queries", self.wide), ("keys", self.wide), ("pairs", CHUNK)):
+            positions = (1 + (name in exact)) * self.chunks * CHUNK
+            self.scratch[name] = Scratch((*self.gates, positions, columns), dtype=dtype)
+        self.scratch["kept"] = Scratch((*self.gates, self.chunks, self.wide))
+        # Two blocks of a multiprocessor are worth more than a load that is left out.
+        own = 2 * (weighing_bytes(self.sizes[0], True) + RESERVED)
+        how = {"keep": own <= self.limits.shared_bytes, "exact": exact}
+        args = ("q", "k", "decay", "queries", "keys", "pairs", "kept")
+        self.steps.append(PlanStep(weigh_channels, args, how))
+
+    def add(
+        self,
+        queries: str | None,
+        keys: str,
+        v: str,
+        out: str | None,
+        ends: tuple[str | None, str | None],
+        *,
+        unit: str | None = None,
+        states: str | None = None,
+        reverse: bool = False,
+    ) -> None:
+        """Add a pass, by the names of its arrays and numbers.
+
+        ends: the first and the last state. states: scratch memory for the states before all chunks.
+        """
+        back: dict[str, Any] = {"reverse": reverse}
+        how = back | {"exact": keys in self.exact}
+        of_rows, of_outputs = 1 + (keys in self.exact), int(out is not None)
+        tiles = Tiles(of_rows + of_outputs, 1, 0, of_outputs, 2 * of_outputs, of_outputs)
+        config = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
+        segments = self.segments
+        if segments is None:
+            of_heads = self.gates[0] * self.gates[1], self.heads[0] * self.heads[1]
+            segments = segments_of_heads(of_heads, self.chunks, self.sizes, config, self.limits)
+        if states:
+            self.scratch[states] = Scratch((*self.heads, self.chunks, *self.sizes))
+        if segments > 1:
+            cut = f"cut_{keys}"
+            self.scratch[cut] = Scratch((*self.heads, segments, *self.sizes))
+            self.scratch["whole"] = Scratch((*self.heads, segments, self.sizes[0]))
+            tiles = Tiles(of_rows, 1, 0, 0, 0)
+            own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
+            of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, "scale", None)
+            self.steps += [
+                PlanStep(channel_outputs, of_cut, how | {"config": own}),
+                PlanStep(scan_states, (cut, "whole", *ends, unit or "one"), back),
+            ]
+            ends = cut, None
+        pairs = "pairs" if out else None
+        args = (queries, keys, pairs, "kept", v, out, *ends, None, states, "scale", unit)
+        self.steps.append(PlanStep(channel_outputs, args, how | {"config": config}))

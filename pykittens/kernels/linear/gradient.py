@@ -22,6 +22,7 @@ from pykittens.kernels.library import host_function
 from pykittens.kernels.linear.call import WIDEST, Passes, check_shapes, checked
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.config import LinearConfig
+from pykittens.kernels.linear.sequences import slots_of, unit_at
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 
@@ -42,62 +43,77 @@ def sum_heads(parts, total):  # type: ignore[no-untyped-def]
 
 
 @pk.function
-def from_run(of_queries: Any, of_values: Any, b: Any, h: Any, run: Any) -> Any:
+def of_run(parts: Any, part: int, sequence: Any, h: Any, run: Any) -> Any:
+    """The positions of a run, of one of the parts of columns."""
+    return pk.load(sequence.heads(parts, part)[h, run], cols=RUN)
+
+
+@pk.function
+def from_run(of_queries: Any, of_values: Any, sequence: Any, h: Any, run: Any) -> Any:
     """What values have with the states after their positions, less what queries have with those before."""
     found: Any = pk.zeros(pk.f32, RUN)
     for part in range(pk.static(of_values.shape[0])):
-        found = found + pk.load(of_values[part, b, h, run], cols=RUN)
+        found = found + of_run(of_values, part, sequence, h, run)
     for part in range(pk.static(of_queries.shape[0])):
-        found = found - pk.load(of_queries[part, b, h, run], cols=RUN)
+        found = found - of_run(of_queries, part, sequence, h, run)
     return found
 
 
 @pk.kernel
-def sum_runs(of_queries, of_values, state, of_state, sums):  # type: ignore[no-untyped-def]
-    """The sum of each run of positions, after that of the first state, on the last axis."""
+def sum_runs(of_queries, of_values, state, of_state, sums, ends):  # type: ignore[no-untyped-def]
+    """The sum of each run of positions, after that of the first state, at the slots of the sequence."""
     pk.overlap()
     b, h, i = pk.grid(*sums.shape)
+    slot, (sequence, i) = i, unit_at(ends, b, i, of_values.shape[3], RUN, 2)
     found: Any = 0.0
     if i > 0:
-        found = pk.sum(from_run(of_queries, of_values, b, h, i - 1))
+        found = pk.sum(from_run(of_queries, of_values, sequence, h, i - 1))
     elif state is not None:
         for r in pk.range(pk.cdiv(state.shape[2], CHUNK)):
             for c in pk.range(pk.cdiv(state.shape[3], COLUMNS)):
-                x, y = (pk.load(z[b, h, r, c], rows=CHUNK, cols=COLUMNS) for z in (state, of_state))
+                x, y = (
+                    pk.load(z[sequence.number, h, r, c], rows=CHUNK, cols=COLUMNS)
+                    for z in (state, of_state)
+                )
                 found = found + pk.sum(x * y)
-    pk.store(sums[b, h, i], found)
+    pk.store(sums[b, h, slot], found)
 
 
 @pk.function
 def of_logarithms(
-    inside: Any, of_queries: Any, of_values: Any, sums: Any, b: Any, h: Any, run: Any
+    inside: Any, of_queries: Any, of_values: Any, sums: Any, sequence: Any, h: Any, run: Any
 ) -> Any:
     """The gradient of the logarithm of the decay at each position of a run, of pairs in one chunk and of all others.
 
     inside, of_queries, of_values: parts of columns, which are added up.
     """
     before: Any = 0.0
+    earlier = sequence.slots(sums, RUN, 2)
     for i in pk.range(pk.cdiv(run + 1, RUN)):
-        some = pk.load(sums[b, h, i], cols=RUN)
+        some = pk.load(earlier[h, i], cols=RUN)
         before = before + pk.sum(pk.where(pk.iota(RUN) <= run - i * RUN, some, 0.0))
-    own = from_run(of_queries, of_values, b, h, run)
+    own = from_run(of_queries, of_values, sequence, h, run)
     own = pk.cumsum(own) - own + before
     for part in range(pk.static(inside.shape[0])):
-        own = own + pk.load(inside[part, b, h, run], cols=RUN)
+        own = own + of_run(inside, part, sequence, h, run)
     return own
 
 
 @pk.kernel
-def decay_gradient(inside, of_queries, of_values, sums, gradient, totals):  # type: ignore[no-untyped-def]
+def decay_gradient(inside, of_queries, of_values, sums, gradient, totals, ends):  # type: ignore[no-untyped-def]
     """The gradient of the decay at each position, or its sum in each run."""
     batch, heads, n = inside.shape[1:]
     pk.overlap()
-    b, h, run = pk.grid(batch, heads, pk.cdiv(n, RUN))
-    own = of_logarithms(inside, of_queries, of_values, sums, b, h, run)
+    b, h, run = pk.grid(batch, heads, slots_of(n, ends, RUN))
+    slot, (sequence, run) = run, unit_at(ends, b, run, n, RUN)
+    own = of_logarithms(inside, of_queries, of_values, sums, sequence, h, run)
     if gradient is not None:
-        pk.store(gradient[b, h, run], own)
+        pk.store(sequence.heads(gradient)[h, run], own)
     if totals is not None:
-        pk.store(totals[b, h, run], pk.sum(pk.where(pk.iota(RUN) < n - run * RUN, own, 0.0)))
+        pk.store(
+            totals[b, h, slot],
+            pk.sum(pk.where(pk.iota(RUN) < sequence.n - run * RUN, own, 0.0)),
+        )
 
 
 @pk.kernel
@@ -140,9 +156,9 @@ def add_passes(
         passes.scratch |= {name: Scratch((*lead, passes.n, d)) for name in to.values()}
         passes.steps += [PlanStep(sum_heads, (part, f"d{x}")) for x, part in to.items()]
     if decays:
-        passes.scratch["sums"] = Scratch((*lead, -(-passes.n // RUN) + 1))
+        passes.scratch["sums"] = Scratch((*lead, passes.slots(RUN, 2)))
         dots = f"dots_{to[q]}", f"dots_d{v}"
-        passes.steps.append(PlanStep(sum_runs, (*dots, before, after, "sums")))
+        passes.steps.append(PlanStep(sum_runs, (*dots, before, after, "sums", passes.ends)))
     return to[q], f"d{v}"
 
 
@@ -157,20 +173,22 @@ def linear_attention_backward(
     scale: float | None = None,
     initial_state: Any = None,
     state_gradient: Any = None,
+    ends: Any = None,
     segments: int | None = None,
     config: LinearConfig | None = None,
 ) -> Plan:
     """The gradients of q, k and v, and then those of decay and of initial_state if these are given.
 
     gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
-    after the last position, f32 (batch, heads, d, width), or None. The other arguments are those of linear_attention.
-    The gradients have the shapes and dtypes of what they are of; sums are in f32. An ArgumentError for other arguments.
+    after the last position, of the shape of initial_state, f32, or None. The other arguments are those of
+    linear_attention. The gradients have the shapes and dtypes of what they are of; sums are in f32. An ArgumentError
+    for other arguments.
 
         >>> x = np.ones((1, 2, 8, 32), np.float16)
         >>> [y.shape for y in linear_attention_backward(x, x, x, x)]
         [(1, 2, 8, 32), (1, 2, 8, 32), (1, 2, 8, 32)]
     """
-    given = {"q": q, "k": k, "v": v, "gradient": gradient, "decay": decay}
+    given = {"q": q, "k": k, "v": v, "gradient": gradient, "decay": decay, "ends": ends}
     given |= {"initial_state": initial_state, "state_gradient": state_gradient}
     arrays = Arrays("linear_attention_backward", **given)
     check_shapes(arrays)
@@ -187,8 +205,8 @@ def linear_attention_backward(
         sums = f"inside_{of_q}", f"dots_{of_q}", f"dots_{of_v}", "sums"
         of_head = len(arrays.found["decay"].shape) == 1
         results = (None, "totals") if of_head else ("d_decay", None)
-        passes.steps.append(PlanStep(decay_gradient, (*sums, *results)))
+        passes.steps.append(PlanStep(decay_gradient, (*sums, *results, passes.ends)))
         if of_head:
-            passes.scratch["totals"] = Scratch((*passes.heads, -(-passes.n // RUN)))
+            passes.scratch["totals"] = Scratch((*passes.heads, passes.slots(RUN, 1)))
             passes.steps.append(PlanStep(sum_of_head, ("totals", "d_decay")))
     return Plan(arrays, passes.steps, passes.scratch, result)

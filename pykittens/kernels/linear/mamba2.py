@@ -28,8 +28,10 @@ from pykittens.kernels.linear.call import (
 )
 from pykittens.kernels.linear.chunk import LEAST_STEP, step_of
 from pykittens.kernels.linear.config import LinearConfig
-from pykittens.kernels.linear.gradient import RUN, add_passes, of_logarithms, sum_of_head
+from pykittens.kernels.linear.gradient import RUN, add_passes, of_logarithms, of_run, sum_of_head
+from pykittens.kernels.linear.sequences import slots_of, unit_at
 from pykittens.kernels.plan import Plan, PlanStep
+from pykittens.kernels.sequences import count_sequences
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.fakes import is_equal
 
@@ -48,6 +50,7 @@ def reference(
     *,
     softplus: bool = False,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
 ) -> Any:
     """The same in float64, one position after another."""
@@ -55,7 +58,7 @@ def reference(
     step = step if dt_bias is None else step + dt_bias[:, None]
     step = np.logaddexp(0, step) if softplus else step
     weighted = x * step[..., None]
-    words = {"scale": 1.0, "initial_state": initial_state, "return_state": True}
+    words = {"scale": 1.0, "initial_state": initial_state, "ends": ends, "return_state": True}
     y, state = recurrence.reference(C, B, weighted, step * A[:, None], **words)
     y = y if D is None else y + D[:, None, None] * x
     return (y, state) if return_state else y
@@ -76,6 +79,7 @@ def step_gradient(  # type: ignore[no-untyped-def]
     of_rate,
     of_bias,
     of_skip,
+    ends,
     *,
     softplus,
 ):
@@ -85,27 +89,28 @@ def step_gradient(  # type: ignore[no-untyped-def]
     """
     batch, heads, n = dt.shape
     pk.overlap()
-    b, h, run = pk.grid(batch, heads, pk.cdiv(n, RUN))
-    of_log = of_logarithms(inside, of_queries, of_values, sums, b, h, run)
+    b, h, run = pk.grid(batch, heads, slots_of(n, ends, RUN))
+    slot, (sequence, run) = run, unit_at(ends, b, run, n, RUN)
+    of_log = of_logarithms(inside, of_queries, of_values, sums, sequence, h, run)
     of_value: Any = pk.zeros(pk.f32, RUN)
     for part in range(pk.static(whole.shape[0])):
-        of_value = of_value + pk.load(whole[part, b, h, run], cols=RUN)
-    raw = pk.load(dt[b, h, run], cols=RUN)
+        of_value = of_value + of_run(whole, part, sequence, h, run)
+    raw = pk.load(sequence.heads(dt)[h, run], cols=RUN)
     own_rate, own_bias = pk.load(rate[h]), None if bias is None else pk.load(bias[h])
     step = step_of(raw, own_bias, softplus)
     found = of_value / pk.maximum(step, 2.0**LEAST_STEP) + of_log * own_rate
     if softplus:
         found = found * pk.sigmoid(step_of(raw, own_bias, False))
-    pk.store(d_dt[b, h, run], found.to(d_dt.dtype))
-    is_inside = pk.iota(RUN) < n - run * RUN
-    pk.store(of_rate[b, h, run], pk.sum(pk.where(is_inside, of_log * step, 0.0)))
+    pk.store(sequence.heads(d_dt)[h, run], found.to(d_dt.dtype))
+    is_inside = pk.iota(RUN) < sequence.n - run * RUN
+    pk.store(of_rate[b, h, slot], pk.sum(pk.where(is_inside, of_log * step, 0.0)))
     if of_bias is not None:
-        pk.store(of_bias[b, h, run], pk.sum(pk.where(is_inside, found, 0.0)))
+        pk.store(of_bias[b, h, slot], pk.sum(pk.where(is_inside, found, 0.0)))
     if of_skip is not None:
         total: Any = 0.0
         for part in range(pk.static(skipped.shape[0])):
-            total = total + pk.sum(pk.load(skipped[part, b, h, run], cols=RUN))
-        pk.store(of_skip[b, h, run], total)
+            total = total + pk.sum(of_run(skipped, part, sequence, h, run))
+        pk.store(of_skip[b, h, slot], total)
 
 
 CASES = (
@@ -135,6 +140,7 @@ def check_mamba2(arrays: Arrays) -> None:
     """Raise an ArgumentError unless the arrays of a call fit one another, and their dtypes are right."""
     arrays.shapes(x=OF_V, B=OF_QK, C=OF_QK, dt="batch heads n", gradient=OF_V, out=OF_V)
     arrays.shapes(**dict.fromkeys(("A", "D", "dt_bias"), "heads"))
+    count_sequences(arrays, "x")
     arrays.shapes(**dict.fromkeys(("initial_state", "state_gradient"), OF_STATE))
     arrays.dtypes("x", "B", "C", "gradient", "out", among=NARROW)
     arrays.dtypes("dt", among=FLOATS)
@@ -158,6 +164,7 @@ def mamba2(
     *,
     softplus: bool = False,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
     segments: int | None = None,
     config: LinearConfig | None = None,
@@ -170,15 +177,15 @@ def mamba2(
     0, and D: (heads,), all f32. The result has the shape and dtype of x; it is written to `out` if that is given.
 
     initial_state: f32 (batch, heads, d, width) in place of 0. With return_state the result is (out, state), the state
-    after the last position, with the accuracy of f32. segments, config: as of linear_attention. An ArgumentError for
-    other arguments.
+    after the last position, with the accuracy of f32. ends: int32 (sequences + 1,), where packed sequences start and
+    where the last one ends, as of linear_attention, like segments and config. An ArgumentError for other arguments.
 
         >>> x, dt = np.ones((1, 1, 3, 16), np.float16), np.ones((1, 1, 3), np.float32)
         >>> mamba2(x, dt, np.zeros(1, np.float32), x, x)[0, 0, :, 0]
         array([16., 32., 48.], dtype=float16)
     """
     given = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D, "dt_bias": dt_bias}
-    arrays = Arrays("mamba2", **given, initial_state=initial_state, out=out)
+    arrays = Arrays("mamba2", **given, initial_state=initial_state, ends=ends, out=out)
     check_mamba2(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
     result = make_outputs(arrays, return_state, "x")
@@ -208,13 +215,14 @@ def mamba2_backward(
     softplus: bool = False,
     initial_state: Any = None,
     state_gradient: Any = None,
+    ends: Any = None,
     segments: int | None = None,
     config: LinearConfig | None = None,
 ) -> Plan:
     """The gradients of x, dt, A, B and C, and then those of D, dt_bias and initial_state if these are given.
 
     gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
-    after the last position, f32 (batch, heads, d, width), or None. The other arguments are those of mamba2. The
+    after the last position, of the shape of initial_state, f32, or None. The other arguments are those of mamba2. The
     gradients have the shapes and dtypes of what they are of; sums are in f32. An ArgumentError for other arguments.
 
         >>> x, dt = np.ones((1, 2, 8, 32), np.float16), np.ones((1, 2, 8), np.float32)
@@ -223,7 +231,7 @@ def mamba2_backward(
     """
     given = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "gradient": gradient, "D": D}
     given |= {"dt_bias": dt_bias, "initial_state": initial_state, "state_gradient": state_gradient}
-    arrays = Arrays("mamba2_backward", **given)
+    arrays = Arrays("mamba2_backward", **given, ends=ends)
     check_mamba2(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
     if dims["width"] > WIDEST:
@@ -239,10 +247,10 @@ def mamba2_backward(
     sums = f"inside_{of_q}", f"dots_{of_q}", f"dots_{of_v}", "sums"
     skipped = f"skipped_{of_v}" if skip else None
     totals = {name: f"totals_{name}" for name in ("A", bias, skip) if name}
-    runs = Scratch((*passes.heads, -(-passes.n // RUN)))
+    runs = Scratch((*passes.heads, passes.slots(RUN, 1)))
     passes.scratch |= dict.fromkeys(totals.values(), runs)
     of_heads = (totals.get(name) if name else None for name in ("A", bias, skip))
-    args = (*sums, f"whole_{of_v}", skipped, "dt", "A", bias, "ddt", *of_heads)
+    args = (*sums, f"whole_{of_v}", skipped, "dt", "A", bias, "ddt", *of_heads, passes.ends)
     passes.steps.append(PlanStep(step_gradient, args, {"softplus": softplus}))
     passes.steps += [
         PlanStep(sum_of_head, (own, gradient_of(name))) for name, own in totals.items()

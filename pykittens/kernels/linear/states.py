@@ -15,11 +15,11 @@ from pykittens.kernels.linear.chunk import (
     fill_gates,
     gates_ring,
     keep,
-    matrix_of,
     rows_of,
     values_in,
     zeros,
 )
+from pykittens.kernels.linear.sequences import own_registers, sequence_of
 
 COLUMNS = 16  # of a state that a block of the scan takes
 AT_ONCE = 8  # segments that it loads at a time
@@ -27,9 +27,24 @@ AT_ONCE = 8  # segments that it loads at a time
 
 @pk.kernel
 def segment_states(  # type: ignore[no-untyped-def]
-    K, V, decay, rate, bias, states, totals, *, config, reverse=False, exact=False, softplus=False
+    K,
+    V,
+    decay,
+    rate,
+    bias,
+    states,
+    totals,
+    ends,
+    *,
+    config,
+    reverse=False,
+    exact=False,
+    softplus=False,
 ):
-    """The state that each segment of chunks would end with if it began with 0, and the sum of its decay."""
+    """The state that each segment of chunks would end with if it began with 0, and the sum of its decay.
+
+    ends: as of `chunk_outputs`.
+    """
     batch, heads, segments, d, width = states.shape
     n, d, width, dtype = V.shape[2], pk.static(d), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
@@ -44,26 +59,29 @@ def segment_states(  # type: ignore[no-untyped-def]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            k, v = (matrix_of(x, b, h, heads) for x in (K, V))
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            k, v = (here.matrix(x, h, heads) for x in (K, V))
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.fill() as t:
                     pk.load_async(t.k, k[i, 0])
                     pk.load_async(t.v, v[i, part])
 
     if gates is not None:
-        with pk.producer():
+        with pk.producer(registers=own_registers(ends, config)):
             for b, h, part, segment in tasks:
-                span = bounds_of(chunks, segments, segment)
-                sums = fill_gates(gates, (decay, rate, bias), softplus, b, h, n, span, reverse)
+                here = sequence_of(ends, b, n, chunks)
+                span = bounds_of(here.chunks, segments, segment)
+                sums = fill_gates(gates, (decay, rate, bias), softplus, here, h, span, reverse)
                 if part == 0:
                     pk.store(totals[b, h, segment], sums)
 
     with pk.consumers(groups) as w:
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             state = zeros(rows // ROWS, columns)
-            for _ in chunks_of(chunks, segments, segment, reverse):
+            for _ in chunks_of(here.chunks, segments, segment, reverse):
                 _, part_of, total, _ = drained_gates(gates, reverse, rate is not None)
                 with ring.drain() as t:
                     v, memory = t.v.tiles(CHUNK, columns)[0, w], (None, [x[w] for x in scaled])
