@@ -1,8 +1,9 @@
 """Based and Hedgehog linear attention beside their explicit forms in PyTorch, on a cold L2 cache.
 
 A time is to stay under the target of its shape, which is the smaller of the best time known and 15 microseconds with
-four times what the memory or the tensor cores need at least; the last column is the part of it that is taken. Errors
-are the largest ones against float64, to those of the explicit form in PyTorch with weights in the dtype.
+four times what the memory or the tensor cores need at least; the last columns are the part of it that is taken, and
+that of three times as much by gradients. Errors are the largest ones against float64, to those of the explicit form in
+PyTorch with weights in the dtype; those of gradients are to what autograd finds of it, the worst of q, k, v and maps.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from pykittens.kernels.linear import (  # noqa: E402
     based_attention,
     based_attention_backward,
     hedgehog_attention,
+    hedgehog_attention_backward,
 )
 
 COPY, PRODUCTS = 4.25e6, 790e6  # bytes and FLOP in a microsecond of an H200
 FIXED, TIMES = 15.0, 4.0
+BACKWARD = 3  # times what a forward pass may take
 CHUNK = 64
 CHECKED = 2048  # positions whose errors are found
 HEADS = 16
@@ -127,22 +130,61 @@ def error_ratio(p: Problem, device: str = "cuda") -> float:
     return worst / max(other, 1e-30)
 
 
+def kept(p: Problem, given: list[Any]) -> Any:
+    """What gradients take of a call besides its arguments."""
+    if p.kind == "hedgehog":
+        return attend(p, given, return_rows=True)
+    return attend(p, given, return_weights=True) if p.kind != "based" else ()
+
+
+def gradients(p: Problem, given: list[Any], gradient: Any, more: Any) -> Any:
+    """The kernels of the gradients of a problem."""
+    if p.kind == "hedgehog":
+        return hedgehog_attention_backward(*given, *more, gradient)
+    return based_attention_backward(*given, gradient, *more)
+
+
+def gradient_error_ratio(p: Problem, device: str = "cuda") -> float:
+    """The largest error of a gradient to that of autograd of the explicit form, the worst of all; as `error_ratio`."""
+    own = Problem(p.kind, 1, min(p.n, CHECKED), p.d, p.width)
+    given = tensors(own, device)
+    gradient = torch.randn_like(given[2])
+
+    def explicitly(wide: bool) -> Any:
+        leaves = [(x.double() if wide else x).requires_grad_() for x in given]
+        out = explicit(own, *leaves)
+        return torch.autograd.grad(out, leaves, gradient.to(out.dtype))
+
+    exact, others = explicitly(True), explicitly(False)
+    given = [x.detach() for x in given]
+    found = gradients(own, given, gradient, kept(own, given))
+
+    def error(x: Any, y: Any) -> float:
+        return float((x.double() - y).abs().max())
+
+    triples = zip(found, others, exact, strict=True)
+    return max(error(x, z) / max(error(y, z), 1e-30) for x, y, z in triples)
+
+
 def measured(p: Problem, rounds: int) -> dict[str, Any]:
-    """The times of a problem, forward and, of Based, backward."""
+    """The times of a problem, forward and backward."""
     given = tensors(p)
-    out, gradient = torch.empty_like(given[2]), torch.randn_like(given[2])
-    contenders: dict[str, Any] = {"forward": lambda _: attend(p, given, out=out)}
-    if p.kind != "hedgehog":
-        more = attend(p, given, return_weights=True) if p.kind != "based" else ()
-        contenders["backward"] = lambda _: based_attention_backward(*given, gradient, *more)
+    out, gradient, more = torch.empty_like(given[2]), torch.randn_like(given[2]), kept(p, given)
+    contenders: dict[str, Any] = {
+        "forward": lambda _: attend(p, given, out=out),
+        "backward": lambda _: gradients(p, given, gradient, more),
+    }
     figures = {f.name: 1e3 * f.median for f in isolated(contenders, 1, rounds)}
-    return {"problem": str(p), "target": p.target, "errors": error_ratio(p), **figures}
+    errors = {"errors": error_ratio(p), "gradient_errors": gradient_error_ratio(p)}
+    return {"problem": str(p), "target": p.target, **errors, **figures}
 
 
 def cells(r: dict[str, Any]) -> tuple[str, ...]:
     """A row of the table."""
-    times = (f"{r[name]:,.1f}" if name in r else "" for name in ("forward", "backward", "target"))
-    return r["problem"], *times, f"{r['errors']:.2f}", f"{r['forward'] / r['target']:.2f}"
+    times = (f"{r[name]:,.1f}" for name in ("forward", "backward", "target"))
+    errors = (f"{r[name]:.2f}" for name in ("errors", "gradient_errors"))
+    parts = (r["forward"] / r["target"], r["backward"] / (BACKWARD * r["target"]))
+    return r["problem"], *times, *errors, *(f"{x:.2f}" for x in parts)
 
 
 def main() -> None:
@@ -151,9 +193,10 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("feature_maps: no CUDA device")
     rows = [measured(p, options.rounds) for p in GIVEN]
-    heads = ("Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors")
+    heads = ["Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors"]
+    heads += ["Of gradients", "Of target", "Backward"]
     where = about()
-    text = f"{heading(where)}\n\n{markdown((*heads, 'Of target'), map(cells, rows))}\n"
+    text = f"{heading(where)}\n\n{markdown(heads, map(cells, rows))}\n"
     print(text)
     record.save({"about": where, "rows": rows}, options.out, f"feature-maps{options.label}", text)
 

@@ -1,4 +1,4 @@
-"""Random calls of Hedgehog attention, beside its explicit form in float64."""
+"""Random calls of Hedgehog attention with all gradients, beside its explicit form in float64."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def tensors(p: HedgehogProblem, device: str) -> list[Any]:
 def explicit(
     q: Any, k: Any, v: Any, query_map: Any, key_map: Any, factors: Any, state: Any
 ) -> tuple[Any, Any]:
-    """All pairs of positions, and the state that the next one would see."""
+    """All pairs of positions, and the state that the next one would see; factors may be those of each position."""
     n = q.shape[2]
-    a, b = factors[:, None, :, None, None]
+    a, b = (factors if factors.dim() == 4 else factors[:, None, :, None])[..., None]
     i = torch.arange(n, device=q.device)
     own, other = i[:, None] // CHUNK, i[None, :] // CHUNK
     is_near = (i[None, :] <= i[:, None]) & (other >= own - 1)
@@ -93,13 +93,43 @@ def explicit(
     return out[..., :-1] / out[..., -1:], after
 
 
+def gradients(given: list[Any], weights: list[Any], is_exact: bool) -> tuple[list[Any], list[Any]]:
+    """Results, and the gradients of what is given from those of the result and perhaps of the state.
+
+    is_exact: of the explicit form in float64, whose factors are those of each position.
+    """
+    leaves = [x if x is None else x.double() if is_exact else x for x in given]
+    if is_exact:
+        q = leaves[0]
+        leaves[5] = leaves[5][:, None, :, None].expand(2, q.shape[0], q.shape[1], q.shape[2])
+    leaves = [x if x is None else x.detach().clone().requires_grad_() for x in leaves]
+    if is_exact:
+        outs = explicit(*leaves)
+    else:
+        how = {"factors": leaves[5], "initial_state": leaves[6], "return_state": True}
+        outs = hedgehog_attention(*leaves[:5], **how)
+    own = [x for x in leaves if x is not None]
+    of_outs = [w.to(x.dtype) for w, x in zip(weights, outs, strict=False)]
+    found = torch.autograd.grad(outs[: len(weights)], own, of_outs)
+    return [x.detach() for x in outs], list(found)
+
+
 def check(p: HedgehogProblem, device: str) -> None:
-    """Raise unless results are those in float64, within some roundings of the largest."""
+    """Raise unless results and gradients are those in float64, within some roundings of the largest."""
     given = tensors(p, device)
-    *words, factors, state = given
-    found = hedgehog_attention(*words, factors=factors, initial_state=state, return_state=True)
-    wanted = explicit(*(x if x is None else x.double() for x in given))
-    for i, (f, e) in enumerate(zip(found, wanted, strict=True)):
+    weights = [torch.randn_like(given[2])]
+    if p.states:
+        weights.append(torch.randn_like(given[6]))
+    outs, found = gradients(given, weights, False)
+    wanted, exact = gradients(given, weights, True)
+    sizes = [float(e.abs().max()) for e in (*wanted, *exact)]
+    # The terms of scores cancel, as all weights have one sum, and leave their roundings.
+    sizes[2:5] = [max(sizes[2:5])] * 3
+    # Those of factors are sums of terms with either sign, each of which has a rounding.
+    sizes[len(outs) + 5] = float(exact[5].abs().sum(dim=(1, 3)).max())
+    exact[5] = exact[5].sum(dim=(1, 3))
+    for i, (f, e) in enumerate(zip((*outs, *found), (*wanted, *exact), strict=True)):
         assert f.shape == e.shape, (p, i)
+        assert f.isfinite().all(), (p, i)
         error = (f - e).abs().max()
-        assert error <= 2.0**-6 * e.abs().max() + 1e-5, (p, i, float(error), float(e.abs().max()))
+        assert error <= 2.0**-6 * sizes[i] + 1e-5, (p, i, float(error), sizes[i])

@@ -1,17 +1,16 @@
-"""Hedgehog attention: a softmax of near positions and linear attention of the others; without gradients."""
+"""Hedgehog attention, a softmax of near positions and linear attention of the others, with gradients of all."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from pykittens.kernels.linear.call import make_outputs
 from pykittens.kernels.linear.hedgehog import hedgehog_attention as attend
-from pykittens.kernels.linear.hedgehog.function import OF_STATE, check
+from pykittens.kernels.linear.hedgehog import hedgehog_attention_backward
+from pykittens.kernels.linear.hedgehog.function import check, make_outputs
+from pykittens.torch.differentiable import Differentiable
 from pykittens.torch.operands import Operands
-from pykittens.torch.operator import Operator
 
 
 def hedgehog_attention(
@@ -32,37 +31,25 @@ def hedgehog_attention(
     f16, in any strides; d is at most 128, and features at most 64. The result (batch, heads, n, width) has their dtype.
     factors: f32 (2, heads), those of the softmax and of linear attention, by default 1. scale: 1 / sqrt(d) if None.
     initial_state: f32 (batch, heads, 2 features, width + 1). With return_state the result is (out, state). Features of
-    x are softmax(x map) and softmax(-x map); all weights have one sum, by which results are divided. There are no
-    gradients. Raises ArgumentError for a call without a kernel.
+    x are softmax(x map) and softmax(-x map); all weights have one sum, by which results are divided. All that is given
+    has a gradient; that of a largest score of the softmax goes to the first of equal ones. Raises ArgumentError for a
+    call without a kernel.
 
         >>> x, to = torch.ones(1, 2, 200, 16).bfloat16(), torch.ones(2, 16, 32).bfloat16()
         >>> hedgehog_attention(x, x, x, to, to)[0, 0, ::99, 0]
         tensor([1., 1., 1.], dtype=torch.bfloat16)
     """
     tensors = q, k, v, query_map, key_map, factors, initial_state
-    found = HEDGEHOG_ATTENTION.call(tensors, (scale, return_state), False)
-    return found if return_state else found[0]
+    return HEDGEHOG_ATTENTION.call(tensors, (scale, return_state))
 
 
-def _check(of: Operands, scale: Any, return_state: bool) -> None:
-    check(of)
-    make_outputs(of, return_state, of_state=OF_STATE)
+def _attend(*, return_state: bool, **given: Any) -> tuple[Any, ...]:
+    out, *state, rows = attend(**given, return_state=return_state, return_rows=True)
+    return out, state[0] if state else None, rows
 
 
-def _run(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    query_map: Tensor,
-    key_map: Tensor,
-    factors: Any = None,
-    initial_state: Any = None,
-    scale: Any = None,
-    return_state: bool = False,
-) -> Any:
-    how: dict[str, Any] = {"factors": factors, "scale": scale, "return_state": return_state}
-    found = attend(q, k, v, query_map, key_map, **how, initial_state=initial_state)
-    return found if return_state else (found, q.new_empty(0, dtype=torch.float32))
+def _outputs(of: Operands, scale: Any, return_state: bool) -> None:
+    make_outputs(of, return_state, True)
 
 
 def _flops(q: Tensor, k: Tensor, v: Tensor, query_map: Tensor, *_: Any) -> int:
@@ -73,13 +60,18 @@ def _flops(q: Tensor, k: Tensor, v: Tensor, query_map: Tensor, *_: Any) -> int:
     return flops
 
 
-HEDGEHOG_ATTENTION = Operator(
-    "hedgehog_attention(Tensor q, Tensor k, Tensor v, Tensor query_map, Tensor key_map,"
-    " Tensor? factors=None, Tensor? initial_state=None, float? scale=None,"
-    " bool return_state=False) -> (Tensor, Tensor)",
-    _check,
-    _run,
+HEDGEHOG_ATTENTION = Differentiable(
+    "hedgehog_attention",
+    "q k v query_map key_map factors? initial_state?",
+    "float? scale=None",
+    forward=_attend,
+    backward=hedgehog_attention_backward,
+    check=lambda of, scale: check(of),
+    outputs=_outputs,
+    like="v",
+    kept="rows",
     flops=_flops,
+    times=3,
     casts="q k v query_map key_map",
     way="compute it by products of PyTorch",
 )

@@ -8,7 +8,7 @@ from pykittens.kernels.linear.function import linear_attention
 from pykittens.kernels.linear.gated import gated_linear_attention
 from pykittens.kernels.linear.gated_gradient import gated_linear_attention_backward
 from pykittens.kernels.linear.gradient import linear_attention_backward
-from pykittens.kernels.linear.hedgehog import hedgehog_attention
+from pykittens.kernels.linear.hedgehog import hedgehog_attention, hedgehog_attention_backward
 from pykittens.kernels.linear.mamba2 import mamba2, mamba2_backward
 from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.linear.step import linear_attention_step, state_step
@@ -18,6 +18,7 @@ __all__ = [
     "based_attention_backward",
     "chunk_outputs",
     "hedgehog_attention",
+    "hedgehog_attention_backward",
     "channel_gradients",
     "channel_outputs",
     "chunk_outputs",

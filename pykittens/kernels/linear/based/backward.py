@@ -150,8 +150,8 @@ def based_gradients(  # type: ignore[no-untyped-def]
 def sum_columns(parts, total):  # type: ignore[no-untyped-def]
     """The sums of gradients by blocks that have some columns of the values each."""
     batch, heads, n, d = total.shape
-    b, h, i = pk.grid(batch, heads, pk.cdiv(n, CHUNK))
+    b, h, i, c = pk.grid(batch, heads, pk.cdiv(n, CHUNK), pk.cdiv(d, 32))
     x = pk.zeros(pk.f32, CHUNK, 32)
     for part in pk.range(parts.shape[0]):
-        x = x + pk.load(parts[part, b, h, i, 0], rows=CHUNK, cols=32)
-    pk.store(total[b, h, i, 0], x.to(total.dtype))
+        x = x + pk.load(parts[part, b, h, i, c], rows=CHUNK, cols=32)
+    pk.store(total[b, h, i, c], x.to(total.dtype))

@@ -2,5 +2,11 @@
 
 from pykittens.kernels.linear.hedgehog.forward import hedgehog_outputs, hedgehog_states
 from pykittens.kernels.linear.hedgehog.function import hedgehog_attention
+from pykittens.kernels.linear.hedgehog.gradient import hedgehog_attention_backward
 
-__all__ = ["hedgehog_attention", "hedgehog_outputs", "hedgehog_states"]
+__all__ = [
+    "hedgehog_attention",
+    "hedgehog_attention_backward",
+    "hedgehog_outputs",
+    "hedgehog_states",
+]

@@ -7,6 +7,9 @@ by the features of a state. With m_i the largest score that it sees by the softm
     o_i = (sum over these of a exp(s_ij - m_i) v_j + b phi(q_i) S) / z_i
 
 where S is the sum of phi(k_j) v_j of earlier chunks, Z that of phi(k_j), and a and b are factors of the head.
+
+Two warpgroups share a chunk: the first has the scores of the chunk before and the features with +, the second those of
+the chunk itself and with -, and the rows of the state that go with these. Both then multiply for half of the columns.
 """
 
 from __future__ import annotations
@@ -23,50 +26,28 @@ from pykittens.kernels.linear.chunk import (
     with_keys,
     zeros,
 )
+from pykittens.kernels.linear.hedgehog.features import (
+    LEAST,
+    PARTS,
+    apart,
+    feature_map,
+    near_keys,
+    of_sign,
+    publish_keys,
+    scores,
+    sign_of,
+    wide,
+)
 from pykittens.kernels.linear.totals import (
     Sums,
-    add_keys,
     keep_totals,
     start_totals,
     total_of,
     totals_of,
 )
 
-SIGNS = 1.0, -1.0  # of the map in the parts of the features
-PARTS = len(SIGNS)
-LEAST = -1e30  # as the largest score of no key
-
-
-def feature_map(x: Any, matrix: Any, sign: float, count: int) -> Any:
-    """softmax(sign * x matrix) along rows, of the first `count` columns.
-
-    The product is found for each sign: to keep it for both would take registers beside a state.
-    """
-    z = pk.mma_AB(x, matrix) * (sign * pk.log2e)
-    if count < ROWS:
-        z = pk.where(pk.col_index(ROWS) < count, z, -pk.inf)
-    z = pk.exp2(z - pk.row_max(z))
-    return z / pk.row_sum(z)
-
-
-@pk.function
-def publish_keys(
-    states: Any, state: list[Any], keys: Any, k: Any, matrix: Any, count: int, left: Any, sums: Sums
-) -> None:
-    """Store a state and the features of a chunk's keys, up to `left`, with which the group multiplies next.
-
-    matrix: that of their map, which has `count` columns.
-    """
-    pk.mma_wait()
-    pk.sync()
-    for p, x in enumerate(state):
-        pk.store(states[p], x.to(states[p].dtype))
-    for p, sign in enumerate(SIGNS):
-        x = pk.where(pk.row_index(CHUNK) < left, feature_map(k, matrix, sign, count), 0.0)
-        pk.store(keys[p], x.to(keys[p].dtype))
-        add_keys(sums, x, p)
-    pk.fence_async()
-    pk.sync()
+OF_ROW = 3  # numbers of a position that gradients take: the largest score to base 2, z, and which score that is
+OF_GROUP = 3  # vectors of the rows of a chunk that a group finds for both
 
 
 @pk.function
@@ -79,43 +60,56 @@ def left_of(i: Any, chunks: Any, n: Any) -> Any:
     return pk.where(is_none, i * 0, i * 0 + CHUNK)
 
 
-class Group:
-    """The tiles of a group in memory that has PARTS of them for each group."""
+@pk.function
+def of_both(memory: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
+    """The largest scores of a chunk's rows, z, and whether the largest ones are of the chunk before."""
+    (past, of_past, past_far), (own, of_own, own_far) = (
+        [pk.load(memory.parts(CHUNK)[g * OF_GROUP + i], spread=pk.per_row) for i in range(OF_GROUP)]
+        for g in range(PARTS)
+    )
+    largest = pk.maximum(past, own)
+    near = of_past * pk.exp2(past - largest) + of_own * pk.exp2(own - largest)
+    return largest, near * a + (past_far + own_far) * b, past >= own
 
-    def __init__(self, memory: Any, group: Any) -> None:
-        self.memory, self.group = memory, group
 
-    def __getitem__(self, i: int) -> Any:
-        return self.memory[self.group * PARTS + i]
+@pk.function
+def keep_rows(
+    rows: Any, i: Any, group: Any, largest: Any, z: Any, is_past: Any, index: Any
+) -> None:
+    """Store what gradients take of a chunk's rows; each group has the indices of largest scores that are its own."""
+    row = pk.row_index(CHUNK) + i * CHUNK
+    is_own = pk.where(group == 0, is_past.to(pk.int32), 1 - is_past.to(pk.int32)) == 1
+    pk.scatter(rows[2], pk.where(is_own, row, -1), (index + group * CHUNK).to(pk.f32))
+    value = pk.where(group == 0, largest, z)
+    pk.store(rows[group, i], value)
 
 
 @pk.kernel
 def hedgehog_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, of_q, of_k, factors, O, before, after, scale, *, config
+    Q, K, V, of_q, of_k, factors, O, rows, before, after, scale, *, config
 ):
-    """O, and the state at the end; each warpgroup has some columns of the state in its registers.
+    """O, and the state at the end; of some columns of the values a block.
 
     of_q, of_k: the matrices of the feature maps, (heads, d, features). factors: a and b of each head, (2, heads), or
-    None. before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all.
+    None. rows: (batch, heads, OF_ROW, n), for gradients, or None. before: the states at the starts of segments of the
+    chunks, on an axis of their own, or at the start of all.
     """
     segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
     batch, heads, n, width = O.shape
-    d, count, width, dtype = (
-        pk.static(Q.shape[3]),
-        pk.static(of_q.shape[2]),
-        pk.static(width),
-        V.dtype,
-    )
-    groups, columns, wide = config.groups, config.columns, -(-d // 16) * 16
-    pk.resident(config.resident)
-    of_qk, of_v = pk.st(dtype, CHUNK, wide), pk.st(dtype, CHUNK, columns * groups)
-    ring: Any = pk.pipeline(config.stages, q=of_qk, k=of_qk, past=of_qk, v=of_v, past_v=of_v)
-    matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide, ROWS), k=pk.st(dtype, wide, ROWS))
-    out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns * groups))
-    states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=groups * PARTS)
-    keys: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=groups * PARTS)
-    held: Any = totals_of(PARTS, count, groups)
-    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
+    d, count, width = pk.static(Q.shape[3]), pk.static(of_q.shape[2]), pk.static(width)
+    dtype, columns = V.dtype, config.columns * PARTS
+    pk.overlap()
+    of_qk, two_k = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, wide(d))
+    of_scores: Any = pk.pipeline(config.stages, q=of_qk, k=two_k)
+    of_values: Any = pk.pipeline(config.stages, pk.st(dtype, PARTS * CHUNK, columns))
+    matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide(d), ROWS), k=pk.st(dtype, wide(d), ROWS))
+    out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
+    states: Any = pk.pipeline(1, pk.st(dtype, PARTS * ROWS, columns))
+    features: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)  # of keys, then of queries
+    both: Any = pk.pipeline(1, pk.sv(pk.f32, PARTS * OF_GROUP * CHUNK))
+    weights: Any = pk.pipeline(1, pk.st(dtype, PARTS * CHUNK, ROWS))
+    held: Any = totals_of(1, count, PARTS)
+    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
 
     with pk.producer():
@@ -124,57 +118,78 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                 pk.load_async(t.q, of_q[h, 0, 0])
                 pk.load_async(t.k, of_k[h, 0, 0])
             for i in chunks_of(chunks, segments, segment, False):
-                with ring.fill() as t:
+                with of_scores.fill() as t:
                     pk.load_async(t.q, Q[b, h, i, 0])
-                    pk.load_async(t.k, K[b, h, i, 0])
-                    pk.load_async(t.past, K[b, h, i - 1, 0])
-                    pk.load_async(t.v, V[b, h, i, part])
-                    pk.load_async(t.past_v, V[b, h, i - 1, part])
+                    for p in range(PARTS):
+                        pk.load_async(t.k.tiles(CHUNK, wide(d))[p, 0], K[b, h, i - 1 + p, 0])
+                with of_values.fill() as t:
+                    for p in range(PARTS):
+                        pk.load_async(t.tiles(CHUNK, columns)[p, 0], V[b, h, i - 1 + p, part])
 
-    with pk.consumers(groups) as w:
-        own, of_keys, totals = Group(states, w), Group(keys, w), held.of_group(w)
+    with pk.consumers(PARTS) as w:
+        sign, totals = sign_of(w), held.of_group(w)
         for b, h, part, segment in tasks:
-            column = part * groups + w
-            half: Any = 0
-            state = zeros(PARTS, columns)
+            slot: Any = 0
+            state = zeros(1, columns)
             src: Any = None
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
-                state = loaded(src.window(1, 0, width), column, PARTS, columns, count)
+                at = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = of_sign(at, w, count)
+                state = loaded(src.window(1, 0, width), part, 1, columns, count)
             start_totals(totals, src, width)
+            a: Any = 1.0 if factors is None else pk.load(factors[0, h])
+            by: Any = 1.0 if factors is None else pk.load(factors[1, h])
             with matrices.drain() as maps:
                 for i in chunks_of(chunks, segments, segment, False):
-                    with ring.drain() as t:
-                        sums, left = Sums(totals, half), left_of(i, chunks, n)
-                        publish_keys(own, state, of_keys, t.past, maps.k, count, left, sums)
-                        past_v = t.past_v.tiles(CHUNK, columns)[0, w]
-                        v = t.v.tiles(CHUNK, columns)[0, w]
-                        # The softmax of the chunk before, and then with that of the chunk.
-                        s = pk.mma_ABt(t.q, t.past) * (scale * pk.log2e)
-                        largest = pk.where(i > 0, pk.row_max(s), LEAST)
-                        s = pk.exp2(pk.where(i > 0, s, -pk.inf) - largest)
-                        z, o = pk.row_sum(s), pk.mma_AB(s.to(dtype), past_v)
-                        s = pk.mma_ABt(t.q, t.k) * (scale * pk.log2e)
-                        s = pk.mask(s, 0, 0, CHUNK, causal=True)
-                        most = pk.maximum(largest, pk.row_max(s))
-                        kept = pk.exp2(largest - most)
+                    sums = Sums(totals, slot)
+                    with states.fill() as t:
+                        pk.store(t.tiles(ROWS, columns)[w, 0], state[0].to(dtype))
+                    with of_values.drain() as v:
+                        past_v, half_v = (
+                            v.tiles(CHUNK, columns)[0, 0],
+                            v.tiles(CHUNK, config.columns),
+                        )
+                        with of_scores.drain() as t:
+                            k, key_map = t.k.tiles(CHUNK, wide(d)), (maps.k, sign, count)
+                            publish_keys(features[w], k[0, 0], key_map, left_of(i, chunks, n), sums)
+                            state = with_keys(apart(state), [features[w]], past_v)
+                            phi = feature_map(t.q, maps.q, sign, count)
+                            far = pk.row_sum(phi * total_of(sums, ROWS, 0))
+                            pk.mma_wait()
+                            pk.sync()
+                            pk.store(features[w], (phi * by).to(dtype))
+                            pk.fence_async()
+                            s = scores(
+                                t.q, k[w, 0], scale, near_keys(w, (i > 0).to(pk.int32) * CHUNK)
+                            )
+                        most = pk.maximum(pk.row_max(s), LEAST)
+                        index = None if rows is None else pk.row_argmax(s)
                         s = pk.exp2(s - most)
-                        z, o = z * kept + pk.row_sum(s), pk.mma_AB(s.to(dtype), v, o * kept)
-                        if factors is not None:
-                            z, o = z * pk.load(factors[0, h]), o * pk.load(factors[0, h])
-                        for p, sign in enumerate(SIGNS):
-                            x = feature_map(t.q, maps.q, sign, count)
-                            if factors is not None:
-                                x = x * pk.load(factors[1, h])
-                            z = z + pk.row_sum(x * total_of(sums, ROWS, p))
-                            o = pk.mma_AB(x.to(dtype), own[p], o)
-                        state, half = with_keys(state, of_keys, past_v), 1 - half
+                        with both.fill() as x:
+                            for r, y in enumerate((most, pk.row_sum(s), far)):
+                                pk.store(x.parts(CHUNK)[w * OF_GROUP + r], y)
+                        with both.drain() as x:
+                            largest, z, is_past = of_both(x, a, by)
+                        with weights.fill() as x:
+                            s = s * pk.exp2(most - largest)
+                            pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
+                        with states.drain() as of_state, weights.drain() as x:
+                            o, slot = pk.zeros(pk.f32, CHUNK, config.columns), 1 - slot
+                            for p in range(PARTS):
+                                o = pk.mma_AB(x.tiles(CHUNK, ROWS)[p, 0], half_v[p, w], o)
+                            o = o if factors is None else o * a
+                            for p in range(PARTS):
+                                of_half = of_state.tiles(ROWS, config.columns)[p, w]
+                                o = pk.mma_AB(features[p], of_half, o)
                     with out.fill() as t:
-                        pk.store(t.tiles(CHUNK, columns)[0, w], (o / z).to(O.dtype))
+                        pk.store(t.tiles(CHUNK, config.columns)[0, w], (o / z).to(O.dtype))
+                    if rows is not None and (width <= columns or part == 0):
+                        keep_rows(rows.at(b, h), i, w, largest, z, is_past, index)
             if after is not None:
-                keep(state, after.at(b, h).window(1, 0, width), column, count)
-                if column == 0:
-                    keep_totals(totals, half, after.at(b, h), width)
+                dst = of_sign(after.at(b, h), w, count)
+                keep(state, dst.window(1, 0, width), part, count)
+                if part == 0:
+                    keep_totals(totals, slot, dst, width)
 
     with pk.storer():
         for b, h, part, segment in tasks:
@@ -188,15 +203,14 @@ def hedgehog_states(K, V, of_k, states, *, config):  # type: ignore[no-untyped-d
     """The state that each segment of chunks would add: that of the chunks before each of its own."""
     batch, heads, segments, _, _ = states.shape
     n, d, count = K.shape[2], pk.static(K.shape[3]), pk.static(of_k.shape[2])
-    width, dtype = pk.static(V.shape[3]), V.dtype
-    groups, columns, wide = config.groups, config.columns, -(-d // 16) * 16
-    pk.resident(config.resident)
-    of_past, of_v = pk.st(dtype, CHUNK, wide), pk.st(dtype, CHUNK, columns * groups)
+    width, dtype, columns = pk.static(V.shape[3]), V.dtype, config.columns * PARTS
+    pk.overlap()
+    of_past, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
     ring: Any = pk.pipeline(config.stages, past=of_past, v=of_v)
-    matrices: Any = pk.pipeline(1, pk.st(dtype, wide, ROWS))
-    keys: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=groups * PARTS)
-    held: Any = totals_of(PARTS, count, groups)
-    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
+    matrices: Any = pk.pipeline(1, pk.st(dtype, wide(d), ROWS))
+    keys: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)
+    held: Any = totals_of(1, count, PARTS)
+    chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
     with pk.producer():
@@ -208,21 +222,19 @@ def hedgehog_states(K, V, of_k, states, *, config):  # type: ignore[no-untyped-d
                     pk.load_async(t.past, K[b, h, i - 1, 0])
                     pk.load_async(t.v, V[b, h, i - 1, part])
 
-    with pk.consumers(groups) as w:
-        of_keys, totals = Group(keys, w), held.of_group(w)
+    with pk.consumers(PARTS) as w:
+        totals = held.of_group(w)
         for b, h, part, segment in tasks:
-            column = part * groups + w
-            half: Any = 0
-            state = zeros(PARTS, columns)
+            slot: Any = 0
+            state = zeros(1, columns)
             start_totals(totals, None, width)
             with matrices.drain() as matrix:
                 for i in chunks_of(chunks, segments, segment, False):
                     with ring.drain() as t:
-                        sums, left = Sums(totals, half), left_of(i, chunks, n)
-                        publish_keys(None, [], of_keys, t.past, matrix, count, left, sums)
-                        v = t.v.tiles(CHUNK, columns)[0, w]
-                        state, half = with_keys(state, of_keys, v), 1 - half
-            dst = states.at(b, h, segment)
-            keep(state, dst.window(1, 0, width), column, count)
-            if column == 0:
-                keep_totals(totals, half, dst, width)
+                        sums, key_map = Sums(totals, slot), (matrix, sign_of(w), count)
+                        publish_keys(keys[w], t.past, key_map, left_of(i, chunks, n), sums)
+                        state, slot = with_keys(state, [keys[w]], t.v), 1 - slot
+            dst = of_sign(states.at(b, h, segment), w, count)
+            keep(state, dst.window(1, 0, width), part, count)
+            if part == 0:
+                keep_totals(totals, slot, dst, width)

@@ -10,19 +10,26 @@ import numpy as np
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import Limits, first_that_fits, limits_of
-from pykittens.kernels.linear.call import OF_V, add_scale, checked, make_outputs
+from pykittens.kernels.linear.call import OF_V, add_scale, checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
-from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
-from pykittens.kernels.linear.hedgehog.forward import PARTS, hedgehog_outputs, hedgehog_states
+from pykittens.kernels.linear.config import LinearConfig, segments_for
+from pykittens.kernels.linear.hedgehog.features import PARTS, wide
+from pykittens.kernels.linear.hedgehog.forward import (
+    OF_ROW,
+    hedgehog_outputs,
+    hedgehog_states,
+)
 from pykittens.kernels.linear.hedgehog.reference import reference
 from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.fakes import is_equal
 
+VECTORS = 7040  # bytes for vectors of rows, sums of features and of several warps, and semaphores
 WIDEST, MOST = 128, 64  # elements of a query, and features of a map
 OF_QK, OF_MAP, OF_STATE = "batch heads n d", "heads d features", "batch heads both columns"
-TIMES = 5.0, 2.5  # microseconds of an H200 for a chunk: of its outputs, and of its state alone
+OF_ROWS = f"batch heads {OF_ROW} n"
+TIMES = 5.0, 1.5  # microseconds of an H200 for a chunk: of its outputs, and of its state alone
 CASES = (
     {"batch": 16, "heads": 16, "length": 1024, "d": 128, "width": 128},
     {"batch": 1, "heads": 16, "length": 6144, "d": 128, "width": 128},
@@ -51,21 +58,22 @@ def inputs(
     return found | {"factors": rng.uniform(0.1, 1, (2, heads)).astype(np.float32)}
 
 
+def configs_for(width: int) -> list[LinearConfig]:
+    """The configurations for `width` values, the largest first: warpgroups have half of some columns each."""
+    columns = dict.fromkeys(min(wide(width), x) for x in (128, 64, 32))
+    return [LinearConfig(x // PARTS, PARTS, stages) for x in columns for stages in (2, 1)]
+
+
 def config_for(d: int, width: int, limits: Limits) -> LinearConfig:
     """The configuration for heads of d queries and `width` values."""
-    wide = -(-d // 16) * 16
-    columns = 64 if width > 32 and limits.warpgroups else 32
-    groups = 2 if width > columns and limits.warpgroups else 1
-    configs = [LinearConfig(columns, groups, stages) for stages in (2, 1)]
-    configs += [LinearConfig(32, 1, stages) for stages in (2, 1)]
 
     def shared_bytes(c: LinearConfig) -> int:
-        own = c.columns * c.groups
-        stage = 2 * CHUNK * (3 * wide + 2 * own) + 64
-        of_groups = PARTS * 2 * ROWS * (own + CHUNK * c.groups) + 4 * 2 * PARTS * ROWS * c.groups
-        return c.stages * stage + 2 * 2 * wide * ROWS + 2 * CHUNK * own + of_groups + RESERVED
+        own, pair = c.columns * PARTS, 2 * PARTS * CHUNK * ROWS
+        stage = 2 * CHUNK * (3 * wide(d) + 2 * own)
+        once = 2 * ROWS * (2 * wide(d) + PARTS * own) + 2 * CHUNK * own + 2 * pair
+        return c.stages * stage + once + VECTORS
 
-    return first_that_fits("hedgehog_attention", configs, shared_bytes, limits)
+    return first_that_fits("hedgehog_attention", configs_for(width), shared_bytes, limits)
 
 
 @entry(reference=reference, cases=CASES, inputs=inputs)
@@ -81,6 +89,7 @@ def hedgehog_attention(
     scale: float | None = None,
     initial_state: Any = None,
     return_state: bool = False,
+    return_rows: bool = False,
     segments: int | None = None,
 ) -> Plan:
     """A softmax of near positions and linear attention of the others, with one sum of weights: Hedgehog, LoLCATs.
@@ -94,10 +103,11 @@ def hedgehog_attention(
 
     factors: f32 (2, heads), a and b of each head, at least 0; 1 if None. scale: 1 / sqrt(d) if None. initial_state: f32
     (batch, heads, 2 features, width + 1), what all positions see by features beside these: sums of phi(k) times v, and
-    of phi(k) in the last column. With return_state the result is (out, state), what position n would see so. Sums are
-    in f32; weights, states and features are rounded to the dtype where they are multiplied. segments: parts of the
-    sequence that have blocks of their own; if None, chosen so that few heads keep the GPU busy. An ArgumentError for
-    other arguments.
+    of phi(k) in the last column. With return_state the result is (out, state), what position n would see so. With
+    return_rows there is one more at the end, f32 (batch, heads, 3, n), for gradients: m / ln 2, the sum of weights, and
+    which score m is, counted from the first position of the chunk before. Sums are in f32; weights, states and features
+    are rounded to the dtype where they are multiplied. segments: parts of the sequence that have blocks of their own;
+    if None, chosen so that few heads keep the GPU busy. An ArgumentError for other arguments.
 
     Source: Zhang et al., "The Hedgehog & the Porcupine", 2024; Zhang et al., "LoLCATs", 2024.
 
@@ -110,7 +120,7 @@ def hedgehog_attention(
     arrays = Arrays("hedgehog_attention", **given)
     check(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
-    result = make_outputs(arrays, return_state, of_state=OF_STATE)
+    result = make_outputs(arrays, return_state, return_rows)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
@@ -131,18 +141,25 @@ def hedgehog_attention(
             PlanStep(scan_states, ("starts", None, *states, "one")),
         ]
         states = "starts", None
-    args = ("q", "k", "v", "query_map", "key_map", factors, "out", *states, "scale")
+    rows = "rows" if return_rows else None
+    args = ("q", "k", "v", "query_map", "key_map", factors, "out", rows, *states, "scale")
     steps.append(PlanStep(hedgehog_outputs, args, {"config": config}))
     return Plan(arrays, steps, scratch, result)
+
+
+def make_outputs(arrays: Arrays, return_state: Any, return_rows: Any) -> tuple[str, ...]:
+    """Add the result, and a state and what gradients take of rows if these are returned; the names of all."""
+    arrays.result(OF_V, arrays.found["v"].dtype)
+    state = arrays.optional("state", OF_STATE, "f32", return_state)
+    return "out", *state, *arrays.optional("rows", OF_ROWS, "f32", return_rows)
 
 
 def check(arrays: Arrays) -> None:
     """Raise an ArgumentError unless the arrays fit one another, and their dtypes are right."""
     arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, query_map=OF_MAP, key_map=OF_MAP)
-    arrays.shapes(factors="2 heads")
-    arrays.dtypes("q", "k", "v", "query_map", "key_map", "out", among=NARROW)
-    arrays.dtypes("factors", among=("f32",))
-    arrays.dtypes("initial_state", among=("f32",))
+    arrays.shapes(factors="2 heads", gradient=OF_V, rows=OF_ROWS)
+    arrays.dtypes("q", "k", "v", "query_map", "key_map", "out", "gradient", among=NARROW)
+    arrays.dtypes("factors", "initial_state", "state_gradient", "rows", among=("f32",))
     dims = arrays.dims
     for name, most in (("d", WIDEST), ("features", MOST)):
         if not 1 <= dims[name] <= most:
@@ -151,4 +168,4 @@ def check(arrays: Arrays) -> None:
         if is_equal(dims[name], 0):
             raise arrays.fail(f"{name} must be at least 1, not 0")
     dims["both"], dims["columns"] = 2 * dims["features"], dims["width"] + 1
-    arrays.shapes(initial_state=OF_STATE)
+    arrays.shapes(initial_state=OF_STATE, state_gradient=OF_STATE)
