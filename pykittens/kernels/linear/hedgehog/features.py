@@ -24,8 +24,8 @@ def wide(size: int) -> int:
     return next((columns for columns in (32, 64) if size <= columns), 128)
 
 
-def feature_map(x: Any, matrix: Any, sign: Any, count: int) -> Any:
-    """softmax(sign * x matrix) along rows, of the first `count` columns.
+def feature_map(x: Any, matrix: Any, sign: Any, count: int, factor: Any = 1.0) -> Any:
+    """factor * softmax(sign * x matrix) along rows, of the first `count` columns.
 
     The product is found for each sign: to keep it for both would take registers beside a state.
     """
@@ -33,7 +33,7 @@ def feature_map(x: Any, matrix: Any, sign: Any, count: int) -> Any:
     if count < ROWS:
         z = pk.where(pk.col_index(ROWS) < count, z, -pk.inf)
     z = pk.exp2(z - pk.row_max(z))
-    return z / pk.row_sum(z)
+    return z * (factor / pk.row_sum(z))
 
 
 def feature_gradient(phi: Any, of_phi: Any) -> Any:

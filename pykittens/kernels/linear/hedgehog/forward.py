@@ -61,7 +61,7 @@ def left_of(i: Any, chunks: Any, n: Any) -> Any:
 
 
 @pk.function
-def of_both(memory: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
+def of_both(memory: Any, a: Any) -> tuple[Any, Any, Any]:
     """The largest scores of a chunk's rows, z, and whether the largest ones are of the chunk before."""
     (past, of_past, past_far), (own, of_own, own_far) = (
         [pk.load(memory.parts(CHUNK)[g * OF_GROUP + i], spread=pk.per_row) for i in range(OF_GROUP)]
@@ -69,7 +69,7 @@ def of_both(memory: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
     )
     largest = pk.maximum(past, own)
     near = of_past * pk.exp2(past - largest) + of_own * pk.exp2(own - largest)
-    return largest, near * a + (past_far + own_far) * b, past >= own
+    return largest, near * a + past_far + own_far, past >= own
 
 
 @pk.function
@@ -127,7 +127,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                         pk.load_async(t.tiles(CHUNK, columns)[p, 0], V[b, h, i - 1 + p, part])
 
     with pk.consumers(PARTS) as w:
-        sign, totals = sign_of(w), held.of_group(w)
+        totals = held.of_group(w)
         for b, h, part, segment in tasks:
             slot: Any = 0
             state = zeros(1, columns)
@@ -137,11 +137,11 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                 src = of_sign(at, w, count)
                 state = loaded(src.window(1, 0, width), part, 1, columns, count)
             start_totals(totals, src, width)
-            a: Any = 1.0 if factors is None else pk.load(factors[0, h])
-            by: Any = 1.0 if factors is None else pk.load(factors[1, h])
             with matrices.drain() as maps:
                 for i in chunks_of(chunks, segments, segment, False):
-                    sums = Sums(totals, slot)
+                    sums, sign = Sums(totals, slot), sign_of(w)
+                    a: Any = 1.0 if factors is None else pk.load(factors[0, h])
+                    by: Any = 1.0 if factors is None else pk.load(factors[1, h])
                     with states.fill() as t:
                         pk.store(t.tiles(ROWS, columns)[w, 0], state[0].to(dtype))
                     with of_values.drain() as v:
@@ -153,11 +153,11 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                             k, key_map = t.k.tiles(CHUNK, wide(d)), (maps.k, sign, count)
                             publish_keys(features[w], k[0, 0], key_map, left_of(i, chunks, n), sums)
                             state = with_keys(apart(state), [features[w]], past_v)
-                            phi = feature_map(t.q, maps.q, sign, count)
+                            phi = feature_map(t.q, maps.q, sign, count, by)
                             far = pk.row_sum(phi * total_of(sums, ROWS, 0))
                             pk.mma_wait()
                             pk.sync()
-                            pk.store(features[w], (phi * by).to(dtype))
+                            pk.store(features[w], phi.to(dtype))
                             pk.fence_async()
                             s = scores(
                                 t.q, k[w, 0], scale, near_keys(w, (i > 0).to(pk.int32) * CHUNK)
@@ -169,7 +169,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                             for r, y in enumerate((most, pk.row_sum(s), far)):
                                 pk.store(x.parts(CHUNK)[w * OF_GROUP + r], y)
                         with both.drain() as x:
-                            largest, z, is_past = of_both(x, a, by)
+                            largest, z, is_past = of_both(x, a)
                         with weights.fill() as x:
                             s = s * pk.exp2(most - largest)
                             pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
@@ -182,7 +182,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                                 of_half = of_state.tiles(ROWS, config.columns)[p, w]
                                 o = pk.mma_AB(features[p], of_half, o)
                     with out.fill() as t:
-                        pk.store(t.tiles(CHUNK, config.columns)[0, w], (o / z).to(O.dtype))
+                        pk.store(t.tiles(CHUNK, config.columns)[0, w], (o * (1.0 / z)).to(O.dtype))
                     if rows is not None and (width <= columns or part == 0):
                         keep_rows(rows.at(b, h), i, w, largest, z, is_past, index)
             if after is not None:

@@ -73,7 +73,10 @@ def config_for(d: int, width: int, limits: Limits) -> LinearConfig:
         once = 2 * ROWS * (2 * wide(d) + PARTS * own) + 2 * CHUNK * own + 2 * pair
         return c.stages * stage + once + VECTORS
 
-    return first_that_fits("hedgehog_attention", configs_for(width), shared_bytes, limits)
+    configs = configs_for(width)
+    if not limits.warpgroups:  # with little memory, copies in flight are worth more than columns
+        configs.sort(key=lambda c: -c.stages)
+    return first_that_fits("hedgehog_attention", configs, shared_bytes, limits)
 
 
 @entry(reference=reference, cases=CASES, inputs=inputs)
