@@ -148,6 +148,12 @@ class Arrays:
         extents = [f"{n}" for n in self._extents(axes)]
         return f"({', '.join(extents)}{',' * (len(extents) == 1)})"
 
+    def positive(self, *axes: str) -> None:
+        """Raise an ArgumentError if one of these axes has no elements."""
+        for axis in axes:
+            if is_equal(self.dims[axis], 0):
+                raise self.fail(f"{axis} must be at least 1, not 0")
+
     def needs(self, name: str, *others: str) -> None:
         """Raise if an array or a number is given without the others that it needs."""
         for other in others:

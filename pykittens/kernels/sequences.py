@@ -10,7 +10,7 @@ def count_sequences(arrays: Arrays, name: str) -> None:
     """Let dims have `sequences`, by the batch of an array that is known; an ArgumentError unless `ends` fits it.
 
     ends: int32 (sequences + 1,), where each of several sequences starts that lie one after another in a batch of 1, and
-    where the last one ends.
+    where the last one ends: not decreasing, from 0 to n. What lies in it is not checked, as it is on the device.
     """
     dims = arrays.shapes(ends="ends")
     dims["sequences"] = dims["batch"]

@@ -32,7 +32,8 @@ def causal_conv(
     channels), the rows before the first, of the dtype of x. The result has the shape and dtype of x. With return_state
     it is (out, state), the last rows, with which a sequence goes on. channels_first: x and the result are (batch,
     channels, n), and states (batch, channels, taps - 1). ends: int32 (sequences + 1,), where each of several sequences
-    in a batch of 1 starts, and where the last one ends. All that is given has a gradient. Raises ArgumentError for a
+    in a batch of 1 starts, and where the last one ends. Results and gradients of positions outside of all sequences are
+    what memory held: let a last sequence take the padding. All but `ends` has a gradient. Raises ArgumentError for a
     call without a kernel.
 
         >>> x = torch.ones(1, 5, 8, dtype=torch.bfloat16)

@@ -19,7 +19,7 @@ class Differentiable:
 
     tensors, options: the arguments; names of tensors that may be None end in "?" and come last, and options are as in a
     schema. forward, backward: host functions with arguments of these names. backward takes also the `gradient` of the
-    result, and returns those of the tensors that are given, in this order.
+    result, and returns those of all tensors that are given, in this order, whichever are asked for.
 
     check(operands, *options), outputs(operands, *options): the check of an operator in two, of which the second adds
     what the call makes. like: the tensor whose shape and dtype the result has. flops(*tensors): of the result; the
@@ -27,8 +27,8 @@ class Differentiable:
 
     has_state: the option `return_state`, which comes last and which check and backward do not take, makes the result a
     tuple of it and a state; backward takes `state_gradient`. constants: further tensors, without gradients, as
-    `tensors`. kept: further results, each perhaps None, which backward takes by these names, and the result as `out`,
-    unless one of them is None.
+    `tensors`. kept: further results, each perhaps None, which backward takes by these names, and the result as `out`;
+    if one is None, it takes None for all. way: as of `Operator`.
     """
 
     name: str

@@ -9,8 +9,9 @@ from torch import Tensor
 from pykittens.kernels.delta import gated_delta_rule as apply
 from pykittens.kernels.delta import gated_delta_rule_backward
 from pykittens.kernels.delta.call import check_shapes
-from pykittens.kernels.linear.call import make_outputs
+from pykittens.kernels.linear.call import check_width, make_outputs
 from pykittens.torch.differentiable import Differentiable
+from pykittens.torch.operands import Operands
 
 _WAY = "compute it by products of PyTorch, in f32 or position by position"
 
@@ -35,7 +36,7 @@ def gated_delta_rule(
     most 0. Keys are not normalized; models take those of length 1. scale: 1 / sqrt(d) if None. initial_state: f32
     (batch, heads, d, width). With return_state the result is (out, state), f32, the state after the last position.
     ends: int32 (sequences + 1,), where each of several sequences in a batch of 1 starts, and where the last one ends,
-    as of linear_attention. All that is given has a gradient. Raises ArgumentError for a call without a kernel.
+    as of linear_attention. All but `ends` has a gradient. Raises ArgumentError for a call without a kernel.
 
         >>> x = torch.ones(1, 2, 8, 32, dtype=torch.bfloat16)
         >>> gated_delta_rule(x, x / 8, x, torch.full((1, 2, 8), 0.5), torch.full((2,), -0.1)).shape
@@ -43,6 +44,11 @@ def gated_delta_rule(
     """
     given = q, k, v, beta, decay, initial_state, ends
     return GATED_DELTA_RULE.call(given, (scale, return_state))
+
+
+def _check(of: Operands, scale: Any) -> None:
+    check_shapes(of)
+    check_width(of)  # of the gradients, before a call is recorded for them
 
 
 def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
@@ -58,7 +64,7 @@ GATED_DELTA_RULE = Differentiable(
     constants="ends?",
     forward=apply,
     backward=gated_delta_rule_backward,
-    check=lambda of, scale: check_shapes(of),
+    check=_check,
     outputs=lambda of, scale, return_state: make_outputs(of, return_state),
     like="v",
     flops=_flops,

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from pykittens.kernels.linear import linear_attention as attend
 from pykittens.kernels.linear import linear_attention_backward
-from pykittens.kernels.linear.call import check_shapes, make_outputs
+from pykittens.kernels.linear.call import check_shapes, check_width, make_outputs
 from pykittens.torch.differentiable import Differentiable
+from pykittens.torch.operands import Operands
 
 _WAY = "compute it by products of PyTorch, in f32 or position by position"
 
@@ -32,14 +33,20 @@ def linear_attention(
     heads, n) or (heads,), the logarithm of what is kept of the state, at most 0. scale: 1 / sqrt(d) if None.
     initial_state: f32 (batch, heads, d, width). With return_state the result is (out, state), f32, the state after the
     last position. ends: int32 (sequences + 1,), where each of several sequences in a batch of 1 starts, and where the
-    last one ends; states are then (sequences, heads, d, width), and positions outside of all have no results.
-    All that is given has a gradient. Raises ArgumentError for a call without a kernel.
+    last one ends; states are then (sequences, heads, d, width). Results and gradients of positions outside of all
+    sequences are what memory held: let a last sequence take the padding. All but `ends` has a gradient. Raises
+    ArgumentError for a call without a kernel.
 
         >>> x = torch.ones(1, 2, 8, 32, dtype=torch.bfloat16)
         >>> linear_attention(x, x, x, torch.full((2,), -0.1)).shape
         torch.Size([1, 2, 8, 32])
     """
     return LINEAR_ATTENTION.call((q, k, v, decay, initial_state, ends), (scale, return_state))
+
+
+def _check(of: Operands, scale: Any) -> None:
+    check_shapes(of)
+    check_width(of)  # of the gradients, before a call is recorded for them
 
 
 def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
@@ -55,7 +62,7 @@ LINEAR_ATTENTION = Differentiable(
     constants="ends?",
     forward=attend,
     backward=linear_attention_backward,
-    check=lambda of, scale: check_shapes(of),
+    check=_check,
     outputs=lambda of, scale, return_state: make_outputs(of, return_state),
     like="v",
     flops=_flops,

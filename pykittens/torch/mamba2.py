@@ -8,9 +8,10 @@ from torch import Tensor
 
 from pykittens.kernels.linear import mamba2 as scan
 from pykittens.kernels.linear import mamba2_backward
-from pykittens.kernels.linear.call import make_outputs
+from pykittens.kernels.linear.call import check_width, make_outputs
 from pykittens.kernels.linear.mamba2 import check_mamba2
 from pykittens.torch.differentiable import Differentiable
+from pykittens.torch.operands import Operands
 
 _WAY = "compute it by products of PyTorch, in f32 or position by position"
 
@@ -36,8 +37,8 @@ def mamba2(
     softplus of that is taken if `softplus`; the result must be at least 0. A, at most 0, and D: (heads,), f32. The
     result has the shape and dtype of x. initial_state: f32 (batch, heads, d, width). With return_state the result is
     (out, state), f32, the state after the last position. ends: int32 (sequences + 1,), where each of several sequences
-    in a batch of 1 starts, and where the last one ends, as of linear_attention. All that is given has a gradient.
-    Raises ArgumentError for a call without a kernel.
+    in a batch of 1 starts, and where the last one ends, as of linear_attention. All but `ends` has a gradient; that of
+    dt is inexact where the step is below 1e-5. Raises ArgumentError for a call without a kernel.
 
         >>> x, dt = torch.ones(1, 1, 3, 16, dtype=torch.bfloat16), torch.ones(1, 1, 3)
         >>> mamba2(x, dt, torch.zeros(1), x, x)[0, 0, :, 0]
@@ -45,6 +46,11 @@ def mamba2(
     """
     arrays = (x, dt, A, B, C, D, dt_bias, initial_state, ends)
     return MAMBA2.call(arrays, (softplus, return_state))
+
+
+def _check(of: Operands, softplus: Any) -> None:
+    check_mamba2(of)
+    check_width(of)  # of the gradients, before a call is recorded for them
 
 
 def _flops(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, *_: Any) -> int:
@@ -60,7 +66,7 @@ MAMBA2 = Differentiable(
     constants="ends?",
     forward=scan,
     backward=mamba2_backward,
-    check=lambda of, softplus: check_mamba2(of),
+    check=_check,
     outputs=lambda of, softplus, return_state: make_outputs(of, return_state, "x"),
     like="x",
     flops=_flops,

@@ -19,7 +19,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Any, Any], Any]]] = {
     "neg": (("neg",), lambda a, b: -a),
     "mul": (("mul", "add", "sub"), lambda a, b: a * b),
     "mul_real": (("mul",), lambda a, b: a * (b.re if isinstance(b, pk.ComplexTile) else b.real)),
-    "mul_number": (("mul",), lambda a, b: a * 3.0),
+    "mul_number": (("mul",), lambda a, b: 3.0 * a),
     "conj": (("neg",), lambda a, b: a.conj()),
     "times_conj": (
         ("mul", "add", "sub"),

@@ -22,6 +22,7 @@ def wrong(x, *, operation):
         (lambda z, t: z - t, "sub: `other` must be a complex tile"),
         (lambda z, t: z.times_conj(t), "times_conj: `other` must be a complex tile"),
         (lambda z, t: z.store(t), "store: `value` must be a complex tile"),
+        (lambda z, t: pk.complex_mma_AB(t, z, t), "complex_mma_AB: `acc` must be a complex tile"),
         (lambda _, t: pk.complex_mma_AB(t, t), "complex_mma_AB: `b` must be a complex tile"),
     ],
 )

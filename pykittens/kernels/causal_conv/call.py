@@ -12,7 +12,6 @@ from pykittens.kernels.sequences import count_sequences
 from pykittens.runtime.fakes import is_equal
 
 TAPS = range(2, 9)
-STATES = "initial_state", "state_gradient", "state", "d_initial_state"
 
 
 def specs(channels_first: bool) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pykittens.kernels.delta.gradients import chunk_gradients
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.reverse import state_gradients
 from pykittens.kernels.library import host_function
-from pykittens.kernels.linear.call import WIDEST
+from pykittens.kernels.linear.call import check_width
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.gradient import sum_heads, sum_of_head
 from pykittens.kernels.plan import Plan, PlanStep
@@ -39,7 +39,7 @@ def gated_delta_rule_backward(
     """The gradients of q, k, v and beta, and then those of decay and of initial_state if these are given.
 
     gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
-    after the last position, of the shape of initial_state, f32, or None. The other arguments are those of
+    after the last position, f32 (sequences, heads, d, width), or None. The other arguments are those of
     gated_delta_rule. The gradients have the shapes and dtypes of what they are of; sums are in f32. States are computed
     again. An ArgumentError for other arguments.
 
@@ -51,8 +51,7 @@ def gated_delta_rule_backward(
     given |= {"initial_state": initial_state, "state_gradient": state_gradient}
     arrays = Arrays("gated_delta_rule_backward", **given, ends=ends)
     check_shapes(arrays)
-    if arrays.dims["width"] > WIDEST:
-        raise arrays.fail(f"width must be at most {WIDEST}, not {arrays.dims['width']}")
+    check_width(arrays)
     result = arrays.gradients("q", "k", "v", "beta", "decay", "initial_state")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)

@@ -16,7 +16,6 @@ from pykittens.kernels.linear.states import scan_states, segment_states
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.sequences import count_sequences
 from pykittens.kernels.workspace import Scratch
-from pykittens.runtime.fakes import is_equal
 
 WIDEST = 256  # elements of a query
 OF_QK, OF_V, OF_STATE = "batch groups n d", "batch heads n width", "sequences heads d width"
@@ -29,9 +28,7 @@ def check_shapes(arrays: Arrays, of_decay: str = "heads|batch heads n") -> None:
     count_sequences(arrays, "v")
     arrays.shapes(**dict.fromkeys(("initial_state", "state_gradient"), OF_STATE))
     check_heads(arrays)
-    for name in ("batch", "heads", "n", "width"):
-        if is_equal(arrays.dims[name], 0):
-            raise arrays.fail(f"{name} must be at least 1, not 0")
+    arrays.positive("batch", "heads", "n", "width")
 
 
 def make_outputs(
@@ -42,16 +39,24 @@ def make_outputs(
     return "out", *arrays.optional("state", of_state, "f32", return_state)
 
 
-def check_heads(arrays: Arrays) -> None:
-    """Raise an ArgumentError unless heads of v share those of q and k, and the dtypes are right."""
+def check_heads(arrays: Arrays, values: str = "v", others: str = "q and k") -> None:
+    """Raise an ArgumentError unless heads of the values share those of the others, and the dtypes are right."""
     dims = arrays.dims
     arrays.dtypes("q", "k", "v", "out", "gradient", among=NARROW)
     for name in ("decay", "initial_state", "state", "next_state", "state_gradient"):
         arrays.dtypes(name, among=FLOATS if "gates" in dims and name == "decay" else ("f32",))
     if not dims["groups"] or dims["heads"] % dims["groups"]:
-        raise arrays.fail(f"{dims['heads']} heads of v do not share {dims['groups']} of q and k")
+        raise arrays.fail(
+            f"{dims['heads']} heads of {values} do not share {dims['groups']} of {others}"
+        )
     if not 1 <= dims["d"] <= WIDEST:
         raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
+
+
+def check_width(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless there are kernels of gradients for values of this width."""
+    if arrays.dims["width"] > WIDEST:
+        raise arrays.fail(f"width must be at most {WIDEST}, not {arrays.dims['width']}")
 
 
 def check_gates(arrays: Arrays) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
-from pykittens.kernels.linear.call import WIDEST, Passes, check_shapes, checked
+from pykittens.kernels.linear.call import Passes, check_shapes, check_width, checked
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.sequences import slots_of, unit_at
@@ -180,7 +180,7 @@ def linear_attention_backward(
     """The gradients of q, k and v, and then those of decay and of initial_state if these are given.
 
     gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
-    after the last position, of the shape of initial_state, f32, or None. The other arguments are those of
+    after the last position, f32 (sequences, heads, d, width), or None. The other arguments are those of
     linear_attention. The gradients have the shapes and dtypes of what they are of; sums are in f32. An ArgumentError
     for other arguments.
 
@@ -193,8 +193,7 @@ def linear_attention_backward(
     arrays = Arrays("linear_attention_backward", **given)
     check_shapes(arrays)
     dims, parts = arrays.dims, checked(arrays, segments)
-    if dims["width"] > WIDEST:
-        raise arrays.fail(f"width must be at most {WIDEST}, not {dims['width']}")
+    check_width(arrays)
     result = arrays.gradients("q", "k", "v", "decay", "initial_state")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)

@@ -6,7 +6,6 @@ from typing import Any
 
 from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.long_conv.tables import COLS, Fourier
-from pykittens.runtime.fakes import is_equal
 
 LONGEST = 2**20  # positions of a sequence: what f16 holds the sums of
 OF_SEQUENCES, OF_FILTER = "batch channels n", "channels taps"
@@ -16,9 +15,7 @@ def check_sequences(arrays: Arrays, *names: str) -> None:
     """Raise an ArgumentError unless arrays of these names are sequences of 16-bit elements, and some are there."""
     arrays.shapes(**dict.fromkeys(names, OF_SEQUENCES))
     arrays.dtypes(*names, among=NARROW)
-    for axis in ("batch", "channels"):
-        if is_equal(arrays.dims[axis], 0):
-            raise arrays.fail(f"{axis} must be at least 1, not 0")
+    arrays.positive("batch", "channels")
     check_length(arrays, arrays.dims["n"])
 
 

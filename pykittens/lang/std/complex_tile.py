@@ -45,6 +45,8 @@ class ComplexTile:
         re = self.re * other.re - self.im * other.im
         return ComplexTile(re, self.re * other.im + self.im * other.re)
 
+    __rmul__ = __mul__
+
     def __neg__(self) -> ComplexTile:
         return ComplexTile(-self.re, -self.im)
 
@@ -96,7 +98,7 @@ def complex_mma_AB(
 
     A real operand takes two products, two complex ones take four, of which one is with -a.im in registers.
     """
-    re, im = (None, None) if acc is None else (acc.re, acc.im)
+    re, im = (None, None) if acc is None else (_complex("acc", acc).re, acc.im)
     if not isinstance(a, ComplexTile):
         b = _complex("b", b, help="pk.mma_AB is the product of real matrices")
         return ComplexTile(mma_AB(a, b.re, re), mma_AB(a, b.im, im))

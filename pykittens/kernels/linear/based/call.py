@@ -15,7 +15,6 @@ from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
 from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
-from pykittens.runtime.fakes import is_equal
 
 WIDEST = 32  # elements of a query
 OF_QK, OF_V = "batch heads n d", "batch heads n width"
@@ -32,9 +31,7 @@ def check(arrays: Arrays, normalize: Any) -> None:
     dims = arrays.dims
     if not 1 <= dims["d"] <= WIDEST:
         raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
-    for name in ("batch", "heads", "n", "width"):
-        if is_equal(dims[name], 0):
-            raise arrays.fail(f"{name} must be at least 1, not 0")
+    arrays.positive("batch", "heads", "n", "width")
     dims["features"] = feature_count(dims["d"])
     dims["columns"] = dims["width"] + 1 if normalize else dims["width"]
     arrays.shapes(initial_state=OF_STATE, state_gradient=OF_STATE)

@@ -23,7 +23,6 @@ from pykittens.kernels.linear.hedgehog.reference import reference
 from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
-from pykittens.runtime.fakes import is_equal
 
 VECTORS = 7040  # bytes for vectors of rows, sums of features and of several warps, and semaphores
 WIDEST, MOST = 128, 64  # elements of a query, and features of a map
@@ -104,13 +103,14 @@ def hedgehog_attention(
     these s, and those of earlier chunks with the weights b phi(q) phi(k), phi(x) = (softmax(x map), softmax(-x map)).
     Its result is the sum of weights times values, divided by the sum of weights.
 
-    factors: f32 (2, heads), a and b of each head, at least 0; 1 if None. scale: 1 / sqrt(d) if None. initial_state: f32
-    (batch, heads, 2 features, width + 1), what all positions see by features beside these: sums of phi(k) times v, and
-    of phi(k) in the last column. With return_state the result is (out, state), what position n would see so. With
-    return_rows there is one more at the end, f32 (batch, heads, 3, n), for gradients: m / ln 2, the sum of weights, and
-    which score m is, counted from the first position of the chunk before. Sums are in f32; weights, states and features
-    are rounded to the dtype where they are multiplied. segments: parts of the sequence that have blocks of their own;
-    if None, chosen so that few heads keep the GPU busy. An ArgumentError for other arguments.
+    factors: f32 (2, heads), a and b of each head, at least 0; 1 if None. With an a of 0 the first positions have no
+    weights without an initial state, and are NaN. scale: 1 / sqrt(d) if None. initial_state: f32 (batch, heads, 2
+    features, width + 1), what all positions see by features beside these: sums of phi(k) times v, and of phi(k) in the
+    last column. With return_state the result is (out, state), what position n would see so. With return_rows there is
+    one more at the end, f32 (batch, heads, 3, n), for gradients: m / ln 2, the sum of weights, and which score m is,
+    counted from the first position of the chunk before. Sums are in f32; weights, states and features are rounded to
+    the dtype where they are multiplied. segments: parts of the sequence that have blocks of their own; if None, chosen
+    so that few heads keep the GPU busy. An ArgumentError for other arguments.
 
     Source: Zhang et al., "The Hedgehog & the Porcupine", 2024; Zhang et al., "LoLCATs", 2024.
 
@@ -167,8 +167,6 @@ def check(arrays: Arrays) -> None:
     for name, most in (("d", WIDEST), ("features", MOST)):
         if not 1 <= dims[name] <= most:
             raise arrays.fail(f"{name} must be from 1 to {most}, not {dims[name]}")
-    for name in ("batch", "heads", "n", "width"):
-        if is_equal(dims[name], 0):
-            raise arrays.fail(f"{name} must be at least 1, not 0")
+    arrays.positive("batch", "heads", "n", "width")
     dims["both"], dims["columns"] = 2 * dims["features"], dims["width"] + 1
     arrays.shapes(initial_state=OF_STATE, state_gradient=OF_STATE)

@@ -35,10 +35,8 @@ from pykittens.kernels.workspace import Scratch
 # Of both passes: what each has, and what one leaves to the other.
 OF_PASSES, OF_CHUNKS = ("q", "k", "v", "gradient", "rows"), ("dots", "features", "of_largest")
 COLUMNS = 16  # of the transposed gradient of a map that a block adds up
-TIMES = (
-    15.0,
-    3.0,
-)  # microseconds of an H200 for a chunk: of all its gradients, and of both states alone
+# Microseconds of an H200 for a chunk: of all its gradients, and of both states alone.
+TIMES = 15.0, 3.0
 
 
 @pk.kernel
@@ -107,8 +105,8 @@ def hedgehog_attention_backward(
     hedgehog_attention. The gradients have the shapes and dtypes of what they are of; sums are in f32 and have one
     order.
 
-    The largest score of a position is subtracted from the others, and not from the weights of features, so it has a
-    gradient, too: that goes to its query and key, of equal scores to the first. An ArgumentError for other arguments.
+    The largest score of a position is subtracted from the others, and not from the weights of features, so a gradient
+    goes through it, to its query and key; of equal scores, to the first. An ArgumentError for other arguments.
 
         >>> x, to = np.ones((1, 2, 200, 16), np.float16), np.ones((2, 16, 32), np.float16)
         >>> rows = np.ones((1, 2, 3, 200), np.float32)
