@@ -185,13 +185,14 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     of_given = [pk.st(x.dtype, BLOCK, size) for x in (Q, K, decay)]
     given: Any = [pk.shared(x, count=BLOCKS) for x in of_given]
     is_loaded: Any = pk.semaphore(1, count=BLOCKS)
-    turns, down = size // BLOCK, COLUMNS // size
+    groups = [g // (heads_of_gates // x.shape[1]) for x in (Q, K)]
+    shared, turns, down = heads // heads_of_gates, size // BLOCK, COLUMNS // size
 
     with pk.warps(BLOCKS) as w:
         slot, (here, i) = i, unit_at(ends, b, i, n)
         if is_there(ends, here, i):
-            q, k = (here.matrix(x, g, heads_of_gates) for x in (Q, K))
-            logs, shared = here.heads(decay).at(g), heads // heads_of_gates
+            q, k = (here.heads(x).at(group) for x, group in zip((Q, K), groups, strict=True))
+            logs = here.heads(decay).at(g)
             block = i * BLOCKS + w
             turn: Any = 0
             weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]

@@ -140,11 +140,12 @@ def weigh_channels(  # type: ignore[no-untyped-def]
     own, copies = pk.sv(pk.f32, BLOCK * size), pieces if keep else 1
     own_keys, own_gates = (pk.shared(own, count=BLOCKS * copies) for _ in range(2))
     is_found: Any = pk.semaphore(BLOCKS)
+    groups = [h // (heads // x.shape[1]) for x in (Q, K)]
 
     with pk.warps(BLOCKS) as w:
         slot, (here, i) = i, unit_at(ends, b, i, n)
         if is_there(ends, here, i):
-            q, k = (here.matrix(x, h, heads) for x in (Q, K))
+            q, k = (here.heads(x).at(group) for x, group in zip((Q, K), groups, strict=True))
             logs = here.heads(decay).at(h)
             block, behind = i * BLOCKS + w, slots_of(n, ends) * BLOCKS
             to_block = block if ends is None else slot * BLOCKS + w

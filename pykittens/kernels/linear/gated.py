@@ -174,13 +174,11 @@ class ChannelPasses:
             tiles = Tiles(of_rows, 1, 0, 0, 0)
             own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
             of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, "scale", None)
-            of_cut += (self.ends,)
             self.steps += [
-                PlanStep(channel_outputs, of_cut, how | {"config": own}),
+                PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own}),
                 PlanStep(scan_states, (cut, "whole", *ends, unit or "one"), back),
             ]
             ends = cut, None
         pairs = "pairs" if out else None
         args = (queries, keys, pairs, "kept", v, out, *ends, None, states, "scale", unit)
-        args += (self.ends,)
-        self.steps.append(PlanStep(channel_outputs, args, how | {"config": config}))
+        self.steps.append(PlanStep(channel_outputs, (*args, self.ends), how | {"config": config}))

@@ -85,8 +85,8 @@ def add_gradients(passes: ChannelPasses) -> None:
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
     size, resident = cut_for(arrays.dims["d"], arrays.found["v"].dtype, passes.limits)
-    args = ("q", "k", "v", "gradient", "decay", "states", "afters", *to.values(), "d_decay")
-    args += ("scale", passes.ends)
+    given = "q", "k", "v", "gradient", "decay", "states", "afters"
+    args = (*given, *to.values(), "d_decay", "scale", passes.ends)
     passes.steps.append(PlanStep(channel_gradients, args, {"size": size, "resident": resident}))
     if is_shared:
         shape = (*passes.gates, arrays.dims["n"], arrays.dims["d"])
