@@ -69,7 +69,7 @@ def of_channels(draw: random.Random, p: LinearProblem) -> LinearProblem:
     """The call with a gate for each channel, of any number of heads that fits."""
     shared = p.heads // p.groups
     gates = p.groups * draw.choice([x for x in range(1, shared + 1) if shared % x == 0])
-    return replace(p, decay="channel", gates=gates, lengths=())
+    return replace(p, decay="channel", gates=gates)
 
 
 def tensors(p: LinearProblem, device: str) -> list[Any]:
@@ -171,15 +171,12 @@ def check(p: LinearProblem, device: str) -> None:
             for x in given
         ]
         if is_exact:
-            if p.gates:
-                outs = by_channels(*leaves)
-            else:
-                outs = each(explicit, p.lengths, *leaves[:4], state=leaves[4])
-        elif p.gates:
-            outs = gated_linear_attention(*leaves[:4], initial_state=leaves[4], return_state=True)
+            of_one = by_channels if p.gates else explicit
+            outs = each(of_one, p.lengths, *leaves[:4], state=leaves[4])
         else:
+            operator = gated_linear_attention if p.gates else linear_attention
             how = {"ends": ends_of(p.lengths, device), "return_state": True}
-            outs = linear_attention(*leaves[:4], initial_state=leaves[4], **how)
+            outs = operator(*leaves[:4], initial_state=leaves[4], **how)
         weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
         weighed = outs if p.states else outs[:1]
         own = [x for x in leaves if x is not None]

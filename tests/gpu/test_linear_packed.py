@@ -1,4 +1,4 @@
-"""Packed sequences of linear attention, Mamba-2 and the delta rule on a GPU: long ones, thousands, and in graphs."""
+"""Packed sequences of all recurrences with a state on a GPU: long ones, thousands, and in graphs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pykittens.kernels.delta import gated_delta_rule  # noqa: E402
-from pykittens.kernels.linear import linear_attention, mamba2  # noqa: E402
+from pykittens.kernels.linear import gated_linear_attention, linear_attention, mamba2  # noqa: E402
 from pykittens.torch import gated_delta_rule as delta_operator  # noqa: E402
+from pykittens.torch import gated_linear_attention as gated_operator  # noqa: E402
 from pykittens.torch import linear_attention as attention_operator  # noqa: E402
 from pykittens.torch import mamba2 as mamba2_operator  # noqa: E402
 from tests.linear_random import each, ends_of  # noqa: E402
@@ -21,11 +22,13 @@ HEADS = 4
 OPERATORS = {
     "linear_attention": (attention_operator, {}),
     "mamba2": (mamba2_operator, {"softplus": True}),
+    "gated_linear_attention": (gated_operator, {}),
     "gated_delta_rule": (delta_operator, {}),
 }
 FUNCTIONS = {
     "linear_attention": linear_attention,
     "mamba2": mamba2,
+    "gated_linear_attention": gated_linear_attention,
     "gated_delta_rule": gated_delta_rule,
 }
 OF_ALL = pytest.mark.parametrize("name", OPERATORS)
@@ -44,6 +47,8 @@ def given(name, n, d=128, width=128):
         return [v, rate - 2, -own[0], q, k, own[1]]
     if name == "linear_attention":
         return [q, k, v, -0.1 * rate]
+    if name == "gated_linear_attention":
+        return [q, k, v, -0.1 * torch.rand(1, HEADS, n, d, device="cuda")]
     k = torch.nn.functional.normalize(k.float(), dim=-1).bfloat16()
     return [q, k, v, torch.rand_like(rate), -0.1 * rate]
 

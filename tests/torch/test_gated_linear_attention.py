@@ -34,6 +34,13 @@ def test_gradients_are_those_of_the_chunk_form(heads, groups, gates):
     check(replace(PLAIN, heads=heads, groups=groups, gates=gates), "cpu")
 
 
+def test_gradients_of_packed_sequences():
+    """Of heads that share, one of them empty, and one of several chunks."""
+    torch.manual_seed(0)
+    lengths = (17, 0, 130, 1)
+    check(replace(PLAIN, heads=4, n=sum(lengths), lengths=lengths), "cpu")
+
+
 def test_the_chunk_form_is_the_recurrence():
     q, k, v, decay, state = (x.double() for x in given(n=40))
     wanted, last = by_channels(q, k, v, decay, state)
@@ -64,9 +71,12 @@ def test_a_gradient_has_the_dtype_of_its_gates():
     assert decay.grad.dtype is torch.bfloat16
 
 
-def test_an_operator_is_what_pytorch_expects():
-    args = (*given(n=20), 0.5, True)
-    args = tuple(x.requires_grad_() if isinstance(x, torch.Tensor) else x for x in args)
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_an_operator_is_what_pytorch_expects(is_packed):
+    ends = torch.tensor([0, 20], dtype=torch.int32) if is_packed else None
+    args = (*given(n=20), ends, 0.5, True)
+    is_float = [isinstance(x, torch.Tensor) and x.is_floating_point() for x in args]
+    args = tuple(x.requires_grad_() if y else x for x, y in zip(args, is_float, strict=True))
     tests = "test_schema", "test_autograd_registration", "test_faketensor"
     operator = torch.ops.pykittens.gated_linear_attention.default
     torch.library.opcheck(operator, args, test_utils=tests)

@@ -26,7 +26,8 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.linear.channels import BLOCK, BLOCKS, rest_of
-from pykittens.kernels.linear.chunk import CHUNK, matrix_of
+from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.linear.sequences import is_there, slots_of, unit_at
 
 EXCHANGE = 8192  # bytes by which warps move tiles and sums, and of semaphores
 HALF = 8  # positions of half a block
@@ -157,17 +158,18 @@ def of_halves(given: tuple[Any, ...], across: list[Any], memory: list[Any], w: A
 
 @pk.kernel
 def channel_gradients(  # type: ignore[no-untyped-def]
-    Q, K, V, dO, decay, states, ends, dQ, dK, d_decay, scale, *, size, resident
+    Q, K, V, dO, decay, states, afters, dQ, dK, d_decay, scale, ends, *, size, resident
 ):
     """The gradients of q and k of each head of gates, and those of the gates. A warp takes a block of positions.
 
-    states, ends: S and dS' of all chunks. Heads of values that share gates are added up. size: channels at a time.
+    states, afters: S and dS' of all chunks, at their slots. Heads of values that share gates are added up. ends: as of
+    `weigh_channels`. size: channels at a time.
     """
     batch, heads_of_gates, n, d = decay.shape
     heads, width, dtype = V.shape[1], V.shape[3], V.dtype
     pk.resident(resident)
     pk.overlap()
-    b, g, i = pk.grid(batch, heads_of_gates, pk.cdiv(n, CHUNK))
+    b, g, i = pk.grid(batch, heads_of_gates, slots_of(n, ends))
     memory: Any = [pk.shared(pk.sv(pk.f32, BLOCK * size), count=BLOCKS) for _ in range(3)]
     # Queries and keys with gates; and parts of a state and of its gradient.
     in_block: Any = [[pk.shared(pk.st(dtype, CHUNK, size)) for _ in range(2)] for _ in range(2)]
@@ -183,95 +185,113 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     of_given = [pk.st(x.dtype, BLOCK, size) for x in (Q, K, decay)]
     given: Any = [pk.shared(x, count=BLOCKS) for x in of_given]
     is_loaded: Any = pk.semaphore(1, count=BLOCKS)
-    q, k = (matrix_of(x, b, g, heads_of_gates) for x in (Q, K))
-    logs, shared = decay.at(b, g), heads // heads_of_gates
-    turns, down = size // BLOCK, COLUMNS // size
+    groups = [g // (heads_of_gates // x.shape[1]) for x in (Q, K)]
+    shared, turns, down = heads // heads_of_gates, size // BLOCK, COLUMNS // size
 
     with pk.warps(BLOCKS) as w:
-        block = i * BLOCKS + w
-        turn: Any = 0
-        weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
-        for h in pk.range(g * shared, (g + 1) * shared):
-            for c in pk.range(pk.cdiv(width, COLUMNS)):
-                do, v = (pk.load(x[b, h, block, c], rows=BLOCK, cols=COLUMNS) for x in (dO, V))
-                turn = meet(all_are_here, turn)
-                pk.store(pairs.tiles(BLOCK, COLUMNS)[w, 0], v)
-                turn = meet(all_are_here, turn)
-                for x in range(BLOCKS):
-                    rows = pairs.tiles(BLOCK, COLUMNS)[x, 0]
-                    weights[x] = pk.mma_ABt(do, rows, weights[x])
-        turn = meet(all_are_here, turn)
-        own = pk.zeros(pk.f32, BLOCK, BLOCK)
-        for x in range(BLOCKS):
-            own = own + pk.where(w == x, weights[x], 0.0)
-            pk.store(pairs.tiles(BLOCK, BLOCK)[w, x], weights[x].to(dtype))
-        row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
-        below, same = pk.where(row > col, own, 0.0), pk.row_sum(pk.where(row == col, own, 0.0))
-        above = pk.transpose(below)
-        across = [pk.where(row < HALF, 0.0, pk.where(col < HALF, below, 0.0)).to(dtype)]
-        across.append(pk.where(row < HALF, pk.where(col < HALF, 0.0, above), 0.0).to(dtype))
-
-        for p in pk.range(pk.cdiv(d, size)):
-            own_rows = [x[w] for x in given]
-            pk.sync()
-            is_loaded[w].expect(*own_rows)
-            for to, x in zip(own_rows, (q, k, logs), strict=True):
-                pk.load_async(to, x[block, p], signal=is_loaded[w])
-            of_q, of_k = pk.zeros(pk.f32, BLOCK, size), pk.zeros(pk.f32, BLOCK, size)
-            both = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
+        slot, (here, i) = i, unit_at(ends, b, i, n)
+        if is_there(ends, here, i):
+            q, k = (here.heads(x).at(group) for x, group in zip((Q, K), groups, strict=True))
+            logs = here.heads(decay).at(g)
+            block = i * BLOCKS + w
+            turn: Any = 0
+            weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
             for h in pk.range(g * shared, (g + 1) * shared):
                 for c in pk.range(pk.cdiv(width, COLUMNS)):
-                    at = p * turns + w % turns, c * down + w // turns
-                    s, ds = (
-                        pk.load(x[b, h, i, at[0], at[1]], rows=BLOCK, cols=size)
-                        for x in (states, ends)
+                    do, v = (
+                        pk.load(here.heads(x)[h, block, c], rows=BLOCK, cols=COLUMNS)
+                        for x in (dO, V)
                     )
-                    do, v = (pk.load(x[b, h, block, c], rows=BLOCK, cols=COLUMNS) for x in (dO, V))
-                    both = both + pk.row_sum(s * ds)
                     turn = meet(all_are_here, turn)
-                    store_parts(of_states[0], s, w % turns, w // turns)
-                    store_parts(of_states[1], ds, w % turns, w // turns)
+                    pk.store(pairs.tiles(BLOCK, COLUMNS)[w, 0], v)
                     turn = meet(all_are_here, turn)
-                    for x in of_states[0]:
-                        of_q = pk.mma_ABt(do, x, of_q)
-                    for x in of_states[1]:
-                        of_k = pk.mma_ABt(v, x, of_k)
-            pk.store(whole.parts(BLOCK)[w], both)
-
-            is_loaded[w].wait(p)
-            rows_of = [x[w] for x in memory]
-            pk.store(gates.parts(size)[w], fill_block(rows_of, own_rows))
-
-            dq, to_query = of_queries(below, rows_of[1], rows_of[2])
-            dk, to_end = of_keys(above, rows_of[0], rows_of[2])
-            for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
-                store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
-            pk.sync()
-            dq, to_query, dk, to_end = of_halves((dq, to_query, dk, to_end), across, in_block, w)
-            for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
-                store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
+                    for x in range(BLOCKS):
+                        rows = pairs.tiles(BLOCK, COLUMNS)[x, 0]
+                        weights[x] = pk.mma_ABt(do, rows, weights[x])
             turn = meet(all_are_here, turn)
-            for y in pk.range(w):
-                of_q = of_q * pk.load(gates.parts(size)[y], spread=pk.per_column)
-                of_q = with_parts(pk.mma_AB, pairs.tiles(BLOCK, BLOCK)[w, y], in_block[1], y, of_q)
-            dq, of_state = dq + of_q * to_query, of_k
-            of_k = pk.zeros(pk.f32, BLOCK, size)
-            for y in pk.range(BLOCKS - 1, w, -1):
-                gate = pk.load(gates.parts(size)[y], spread=pk.per_column)
-                of_k, of_state = of_k * gate, of_state * gate
-                of_k = with_parts(pk.mma_AtB, pairs.tiles(BLOCK, BLOCK)[y, w], in_block[0], y, of_k)
-            dk, of_state = dk + of_k * to_end, of_state * to_end
-            query, key = (pk.load(x).to(pk.f32) for x in own_rows[:2])
-            turn = meet(all_are_here, turn)
-            store_parts(sums[0], of_state * key, w, 0)
-            store_parts(sums[1], query * dq - key * dk, w, 0)
-            pk.store(dQ[b, g, block, p], ((dq + same * key) * scale).to(dQ.dtype))
-            pk.store(dK[b, g, block, p], ((dk + of_state + same * query) * scale).to(dK.dtype))
-            turn = meet(all_are_here, turn)
-            total = pk.zeros(pk.f32, size, spread=pk.per_column)
-            for x in range(BLOCKS // turns):
-                total = total + pk.load(whole.parts(size)[x], spread=pk.per_column)
+            own = pk.zeros(pk.f32, BLOCK, BLOCK)
             for x in range(BLOCKS):
-                total = total * pk.load(gates.parts(size)[x], spread=pk.per_column)
-            found = with_sums(pk.zeros(pk.f32, BLOCK, size) + total, sums, w)
-            pk.store(d_decay[b, g, block, p], (found * scale).to(decay.dtype))
+                own = own + pk.where(w == x, weights[x], 0.0)
+                pk.store(pairs.tiles(BLOCK, BLOCK)[w, x], weights[x].to(dtype))
+            row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
+            below, same = pk.where(row > col, own, 0.0), pk.row_sum(pk.where(row == col, own, 0.0))
+            above = pk.transpose(below)
+            across = [pk.where(row < HALF, 0.0, pk.where(col < HALF, below, 0.0)).to(dtype)]
+            across.append(pk.where(row < HALF, pk.where(col < HALF, 0.0, above), 0.0).to(dtype))
+
+            for p in pk.range(pk.cdiv(d, size)):
+                own_rows = [x[w] for x in given]
+                pk.sync()
+                is_loaded[w].expect(*own_rows)
+                for to, x in zip(own_rows, (q, k, logs), strict=True):
+                    pk.load_async(to, x[block, p], signal=is_loaded[w])
+                of_q, of_k = pk.zeros(pk.f32, BLOCK, size), pk.zeros(pk.f32, BLOCK, size)
+                both = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
+                for h in pk.range(g * shared, (g + 1) * shared):
+                    for c in pk.range(pk.cdiv(width, COLUMNS)):
+                        at = p * turns + w % turns, c * down + w // turns
+                        s, ds = (
+                            pk.load(x[b, h, slot, at[0], at[1]], rows=BLOCK, cols=size)
+                            for x in (states, afters)
+                        )
+                        do, v = (
+                            pk.load(here.heads(x)[h, block, c], rows=BLOCK, cols=COLUMNS)
+                            for x in (dO, V)
+                        )
+                        both = both + pk.row_sum(s * ds)
+                        turn = meet(all_are_here, turn)
+                        store_parts(of_states[0], s, w % turns, w // turns)
+                        store_parts(of_states[1], ds, w % turns, w // turns)
+                        turn = meet(all_are_here, turn)
+                        for x in of_states[0]:
+                            of_q = pk.mma_ABt(do, x, of_q)
+                        for x in of_states[1]:
+                            of_k = pk.mma_ABt(v, x, of_k)
+                pk.store(whole.parts(BLOCK)[w], both)
+
+                is_loaded[w].wait(p)
+                rows_of = [x[w] for x in memory]
+                pk.store(gates.parts(size)[w], fill_block(rows_of, own_rows))
+
+                dq, to_query = of_queries(below, rows_of[1], rows_of[2])
+                dk, to_end = of_keys(above, rows_of[0], rows_of[2])
+                for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
+                    store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
+                pk.sync()
+                dq, to_query, dk, to_end = of_halves(
+                    (dq, to_query, dk, to_end), across, in_block, w
+                )
+                for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
+                    store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
+                turn = meet(all_are_here, turn)
+                for y in pk.range(w):
+                    of_q = of_q * pk.load(gates.parts(size)[y], spread=pk.per_column)
+                    of_q = with_parts(
+                        pk.mma_AB, pairs.tiles(BLOCK, BLOCK)[w, y], in_block[1], y, of_q
+                    )
+                dq, of_state = dq + of_q * to_query, of_k
+                of_k = pk.zeros(pk.f32, BLOCK, size)
+                for y in pk.range(BLOCKS - 1, w, -1):
+                    gate = pk.load(gates.parts(size)[y], spread=pk.per_column)
+                    of_k, of_state = of_k * gate, of_state * gate
+                    of_k = with_parts(
+                        pk.mma_AtB, pairs.tiles(BLOCK, BLOCK)[y, w], in_block[0], y, of_k
+                    )
+                dk, of_state = dk + of_k * to_end, of_state * to_end
+                query, key = (pk.load(x).to(pk.f32) for x in own_rows[:2])
+                turn = meet(all_are_here, turn)
+                store_parts(sums[0], of_state * key, w, 0)
+                store_parts(sums[1], query * dq - key * dk, w, 0)
+                pk.store(here.heads(dQ)[g, block, p], ((dq + same * key) * scale).to(dQ.dtype))
+                pk.store(
+                    here.heads(dK)[g, block, p],
+                    ((dk + of_state + same * query) * scale).to(dK.dtype),
+                )
+                turn = meet(all_are_here, turn)
+                total = pk.zeros(pk.f32, size, spread=pk.per_column)
+                for x in range(BLOCKS // turns):
+                    total = total + pk.load(whole.parts(size)[x], spread=pk.per_column)
+                for x in range(BLOCKS):
+                    total = total * pk.load(gates.parts(size)[x], spread=pk.per_column)
+                found = with_sums(pk.zeros(pk.f32, BLOCK, size) + total, sums, w)
+                pk.store(here.heads(d_decay)[g, block, p], (found * scale).to(decay.dtype))

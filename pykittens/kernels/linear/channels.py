@@ -33,6 +33,14 @@ from pykittens.kernels.linear.chunk import (
     with_products,
     zeros,
 )
+from pykittens.kernels.linear.sequences import (
+    is_there,
+    own_registers,
+    sequence_of,
+    sequences_in,
+    slots_of,
+    unit_at,
+)
 
 BLOCK = 16  # positions
 BLOCKS = CHUNK // BLOCK
@@ -114,74 +122,82 @@ def fill_rows(keys: Any, gates: Any, k: Any, logs: Any, place: tuple[Any, Any], 
 
 @pk.kernel
 def weigh_channels(  # type: ignore[no-untyped-def]
-    Q, K, decay, queries, keys, pairs, kept, *, keep=True, exact=()
+    Q, K, decay, queries, keys, pairs, kept, ends, *, keep=True, exact=()
 ):
     """Chunks of queries with the gates up to theirs, and of keys with those after theirs; `pairs`, what values weigh;
-    and `kept`, the products of all gates of a chunk. A warp takes a block.
+    and `kept`, the products of all gates of a chunk, each at its slot. A warp takes a block.
 
-    exact: which of "queries" and "keys" have, past all chunks, what rounding leaves of them. keep: gates and keys stay
-    in shared memory, where they are not loaded twice.
+    ends: where packed sequences start, and where the last ends. exact: which of "queries" and "keys" have, past all
+    chunks, what rounding leaves of them. keep: gates and keys stay in shared memory, where they are not loaded twice.
     """
     batch, heads, n, d = decay.shape
     size, dtype = piece_of(pk.static(d)), Q.dtype
     pieces = channels_of(pk.static(d)) // size
     pk.overlap()
-    b, h, i = pk.grid(batch, heads, pk.cdiv(n, CHUNK))
+    b, h, i = pk.grid(batch, heads, slots_of(n, ends))
     in_block: Any = pk.shared(pk.st(dtype, CHUNK, size), count=pieces)
-    ends: Any = pk.shared(pk.sv(pk.f32, BLOCKS * size), count=pieces)
+    of_blocks: Any = pk.shared(pk.sv(pk.f32, BLOCKS * size), count=pieces)
     own, copies = pk.sv(pk.f32, BLOCK * size), pieces if keep else 1
     own_keys, own_gates = (pk.shared(own, count=BLOCKS * copies) for _ in range(2))
     is_found: Any = pk.semaphore(BLOCKS)
-    q, k = (matrix_of(x, b, h, heads) for x in (Q, K))
-    logs = decay.at(b, h)
+    groups = [h // (heads // x.shape[1]) for x in (Q, K)]
 
     with pk.warps(BLOCKS) as w:
-        block, behind = i * BLOCKS + w, pk.cdiv(n, CHUNK) * BLOCKS
-        for p in pk.range(pieces):
-            at = w * copies + (p if keep else 0)
-            to = in_block[p].tiles(BLOCK, size)[w, 0]
-            end = fill_rows(own_keys[at], own_gates[at], k, logs, (block, p), to)
-            pk.store(ends[p].parts(size)[w], end)
-        is_found.arrive()
-        is_found.wait(0)
+        slot, (here, i) = i, unit_at(ends, b, i, n)
+        if is_there(ends, here, i):
+            q, k = (here.heads(x).at(group) for x, group in zip((Q, K), groups, strict=True))
+            logs = here.heads(decay).at(h)
+            block, behind = i * BLOCKS + w, slots_of(n, ends) * BLOCKS
+            to_block = block if ends is None else slot * BLOCKS + w
+            for p in pk.range(pieces):
+                at = w * copies + (p if keep else 0)
+                to = in_block[p].tiles(BLOCK, size)[w, 0]
+                end = fill_rows(own_keys[at], own_gates[at], k, logs, (block, p), to)
+                pk.store(of_blocks[p].parts(size)[w], end)
+            is_found.arrive()
+            is_found.wait(0)
 
-        weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
-        for p in pk.range(pieces):
-            at = w * copies + (p if keep else 0)
-            rows_of_keys, rows_of_gates = own_keys[at], own_gates[at]
-            if not keep:
-                pk.sync()
-                fill_rows(rows_of_keys, rows_of_gates, k, logs, (block, p), None)
-                pk.sync()
-            after = pk.full(pk.f32, 1.0, size)
-            for later in range(1, BLOCKS):
-                after = after * pk.where(w < later, pk.load(ends[p].parts(size)[later]), 1.0)
-            for back in pk.range(1, BLOCK + 1):
-                j = BLOCK - back
-                one = pk.load(rows_of_keys.parts(size)[j]) * after
-                pk.store(keys[b, h, block * BLOCK + j, p], one.to(dtype))
-                if "keys" in exact:
-                    pk.store(keys[b, h, (behind + block) * BLOCK + j, p], rest_of(one, dtype))
-                after = after * pk.load(rows_of_gates.parts(size)[j])
-            if w == 0:
-                pk.store(kept[b, h, i, p], after)
-            x = pk.load(q[block, p], rows=BLOCK, cols=size).to(pk.f32)
-            found, x = pairs_in_block(x, rows_of_keys, rows_of_gates)
-            weights[0] = weights[0] + found
-            for past in range(1, BLOCKS):
-                # Before the first block there is none: the products with it instead are left out below.
-                other = pk.maximum(w - past, 0)
-                rows = in_block[p].tiles(BLOCK, size)[other, 0]
-                weights[past] = pk.mma_ABt(x.to(dtype), rows, weights[past])
-                end = pk.load(ends[p].parts(size)[other], spread=pk.per_column)
-                x = x * pk.where(w >= past, end, 1.0)
-            # A loop, because registers are few.
-            for part in pk.range(1 + ("queries" in exact)):
-                pk.store(queries[b, h, block + part * behind, p], x.to(dtype))
-                x = x - x.to(dtype).to(pk.f32)
-        for past in range(BLOCKS):
-            x = pk.where(w >= past, weights[past], 0.0)
-            pk.store(pairs[b, h, block, (w - past) % BLOCKS], x.to(dtype))
+            weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
+            for p in pk.range(pieces):
+                at = w * copies + (p if keep else 0)
+                rows_of_keys, rows_of_gates = own_keys[at], own_gates[at]
+                if not keep:
+                    pk.sync()
+                    fill_rows(rows_of_keys, rows_of_gates, k, logs, (block, p), None)
+                    pk.sync()
+                after = pk.full(pk.f32, 1.0, size)
+                for later in range(1, BLOCKS):
+                    after = after * pk.where(
+                        w < later, pk.load(of_blocks[p].parts(size)[later]), 1.0
+                    )
+                for back in pk.range(1, BLOCK + 1):
+                    j = BLOCK - back
+                    one = pk.load(rows_of_keys.parts(size)[j]) * after
+                    pk.store(keys[b, h, to_block * BLOCK + j, p], one.to(dtype))
+                    if "keys" in exact:
+                        pk.store(
+                            keys[b, h, (behind + to_block) * BLOCK + j, p], rest_of(one, dtype)
+                        )
+                    after = after * pk.load(rows_of_gates.parts(size)[j])
+                if w == 0:
+                    pk.store(kept[b, h, slot, p], after)
+                x = pk.load(q[block, p], rows=BLOCK, cols=size).to(pk.f32)
+                found, x = pairs_in_block(x, rows_of_keys, rows_of_gates)
+                weights[0] = weights[0] + found
+                for past in range(1, BLOCKS):
+                    # Before the first block there is none: the products with it instead are left out below.
+                    other = pk.maximum(w - past, 0)
+                    rows = in_block[p].tiles(BLOCK, size)[other, 0]
+                    weights[past] = pk.mma_ABt(x.to(dtype), rows, weights[past])
+                    end = pk.load(of_blocks[p].parts(size)[other], spread=pk.per_column)
+                    x = x * pk.where(w >= past, end, 1.0)
+                # A loop, because registers are few.
+                for part in pk.range(1 + ("queries" in exact)):
+                    pk.store(queries[b, h, to_block + part * behind, p], x.to(dtype))
+                    x = x - x.to(dtype).to(pk.f32)
+            for past in range(BLOCKS):
+                x = pk.where(w >= past, weights[past], 0.0)
+                pk.store(pairs[b, h, to_block, (w - past) % BLOCKS], x.to(dtype))
 
 
 @pk.kernel
@@ -198,6 +214,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     states,
     scale,
     unit,
+    ends,
     *,
     config,
     exact=False,
@@ -210,7 +227,8 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     which is the recurrence of gradients, queries and keys have changed places. before: the states at the starts of
     segments of the chunks, on an axis of their own, or at the start of all chunks. after: those at the ends, without
     `before` of segments that begin with 0; `whole` is the logarithm of what is kept of these. Both are `unit` times
-    those of the kernel, if that is not None. states: those of the kernel before each chunk, or None.
+    those of the kernel, if that is not None. states: those of the kernel before each chunk, or None. ends: as of
+    `weigh_channels`.
     """
     cut = [x.shape[2] for x in (before, after) if x is not None and len(x.shape) == 5]
     segments = cut[0] if cut else None
@@ -228,26 +246,31 @@ def channel_outputs(  # type: ignore[no-untyped-def]
         config.stages, v=pk.st(dtype, CHUNK, columns * groups), kept=pk.sv(pk.f32, rows), **stage
     )
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns * groups)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    slots = chunks if ends is None else slots_of(n, ends)
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
     if O is not None:
         out: Any = pk.pipeline(1, pk.st(dtype, CHUNK, columns * groups))
         rounded: Any = pk.shared(pk.st(dtype, rows, columns), count=groups)
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, reverse):
+                at, slot = (here.batch, h, heads), here.slot(i)
                 with ring.fill() as t:
-                    pk.load_async(t.k, matrix_of(keys, b, h, heads)[i, 0])
-                    pk.load_async(t.v, V[b, h, i, part])
-                    pk.load_async(t.kept, matrix_of(kept, b, h, heads)[i, 0])
+                    pk.load_async(t.k, matrix_of(keys, *at)[slot, 0])
+                    pk.load_async(t.v, here.heads(V)[h, i, part])
+                    pk.load_async(t.kept, matrix_of(kept, *at)[slot, 0])
                     if exact:
-                        pk.load_async(t.rest, matrix_of(keys, b, h, heads)[chunks + i, 0])
+                        pk.load_async(t.rest, matrix_of(keys, *at)[slots + slot, 0])
                     if O is not None:
-                        pk.load_async(t.q, matrix_of(queries, b, h, heads)[i, 0])
-                        pk.load_async(t.pairs, matrix_of(pairs, b, h, heads)[i, 0])
+                        pk.load_async(t.q, matrix_of(queries, *at)[slot, 0])
+                        pk.load_async(t.pairs, matrix_of(pairs, *at)[slot, 0])
 
     with pk.consumers(groups) as w:
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             state = zeros(rows // ROWS, columns)
             product = [pk.full(pk.f32, 1.0, ROWS, spread=pk.per_row) for _ in state]
             column = part * groups + w
@@ -256,9 +279,9 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                 state = times(
                     loaded(src, column, len(state), columns), None if unit is None else 1 / unit
                 )
-            for i in chunks_of(chunks, segments, segment, reverse):
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 if states is not None:
-                    keep(state, states.at(b, h, i), column)
+                    keep(state, states.at(here.batch, h, here.slot(i)), column)
                 with ring.drain() as t:
                     v = t.v.tiles(CHUNK, columns)[0, w]
                     own = [
@@ -289,11 +312,12 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                     pk.store(whole[b, h, segment, r], pk.log2(x))
 
     if O is not None:
-        with pk.storer():
+        with pk.storer(registers=own_registers(ends, config)):
             for b, h, part, segment in tasks:
-                for i in chunks_of(chunks, segments, segment, reverse):
+                here = sequence_of(ends, b, n, chunks)
+                for i in chunks_of(here.chunks, segments, segment, reverse):
                     with out.drain() as t:
-                        pk.store_async(O[b, h, i, part], t)
+                        pk.store_async(here.heads(O)[h, i, part], t)
 
 
 def times(state: list[Any], unit: Any) -> list[Any]:

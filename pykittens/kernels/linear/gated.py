@@ -33,6 +33,7 @@ from pykittens.kernels.linear.config import (
     segments_of_heads,
 )
 from pykittens.kernels.linear.reference import reference
+from pykittens.kernels.linear.sequences import slots_of
 from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -71,6 +72,7 @@ def gated_linear_attention(
     *,
     scale: float | None = None,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
     segments: int | None = None,
     config: LinearConfig | None = None,
@@ -78,22 +80,22 @@ def gated_linear_attention(
     """scale S^T q at each position, with the state S = diag(exp(decay)) S + k v^T, which begins with `initial_state`.
 
     decay: the logarithm of what is kept of each row of the state at each position, at most 0, in f32, bf16 or f16. Its
-    shape is (batch, gates, n, d), with the heads of q and k, or those of v, or a number between. The other arguments
-    are those of linear_attention. An ArgumentError for other arguments.
+    shape is (batch, gates, n, d), with the heads of q and k, or those of v, or a number between. The other arguments,
+    among them `ends` of packed sequences, are those of linear_attention. An ArgumentError for other arguments.
 
         >>> x, decay = np.ones((1, 2, 8, 32), np.float16), np.zeros((1, 2, 8, 32), np.float32)
         >>> gated_linear_attention(x, x, x, decay, scale=1.0)[0, 0, :3, 0]
         array([32., 64., 96.], dtype=float16)
     """
     given = {"q": q, "k": k, "v": v, "decay": decay, "initial_state": initial_state, "out": out}
-    arrays = Arrays("gated_linear_attention", **given)
+    arrays = Arrays("gated_linear_attention", **given, ends=ends)
     check_shapes(arrays, OF_GATES)
     check_gates(arrays)
     parts = checked(arrays, segments)
     result = make_outputs(arrays, return_state)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
-    arrays.lines("q", "k", "v", "decay", "initial_state", "out")
+    arrays.lines("q", "k", "v", "decay", "initial_state", "ends", "out")
     passes = ChannelPasses(arrays, scale, parts, config)
     passes.weigh(("keys",) if return_state else ())
     (before,) = arrays.present("initial_state")
@@ -120,7 +122,8 @@ class ChannelPasses:
         self.sizes, self.wide = (dims["d"], dims["width"]), channels_of(dims["d"])
         self.heads = dims["batch"], dims["heads"]
         self.gates = dims["batch"], dims["gates"]
-        self.chunks = -(-dims["n"] // CHUNK)
+        self.sequences, (self.ends,) = dims["sequences"], self.arrays.present("ends")
+        self.chunks = slots_of(dims["n"], self.arrays.views.get("ends"))
 
     def weigh(self, exact: tuple[str, ...]) -> None:
         """Add the launch that finds "queries", "keys", "pairs" and "kept"; exact: as of `weigh_channels`."""
@@ -132,7 +135,7 @@ class ChannelPasses:
         # Two blocks of a multiprocessor are worth more than a load that is left out.
         own = 2 * (weighing_bytes(self.sizes[0], True) + RESERVED)
         how = {"keep": own <= self.limits.shared_bytes, "exact": exact}
-        args = ("q", "k", "decay", "queries", "keys", "pairs", "kept")
+        args = ("q", "k", "decay", "queries", "keys", "pairs", "kept", self.ends)
         self.steps.append(PlanStep(weigh_channels, args, how))
 
     def add(
@@ -158,22 +161,24 @@ class ChannelPasses:
         config = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
         segments = self.segments
         if segments is None:
-            of_heads = self.gates[0] * self.gates[1], self.heads[0] * self.heads[1]
-            segments = segments_of_heads(of_heads, self.chunks, self.sizes, config, self.limits)
+            of_heads = self.sequences * self.gates[1], self.sequences * self.heads[1]
+            n = self.arrays.dims["n"]
+            chunks = -(-(-(-n // self.sequences) if self.ends else n) // CHUNK)  # of the mean
+            segments = segments_of_heads(of_heads, chunks, self.sizes, config, self.limits)
         if states:
             self.scratch[states] = Scratch((*self.heads, self.chunks, *self.sizes))
         if segments > 1:
-            cut = f"cut_{keys}"
-            self.scratch[cut] = Scratch((*self.heads, segments, *self.sizes))
-            self.scratch["whole"] = Scratch((*self.heads, segments, self.sizes[0]))
+            cut, lead = f"cut_{keys}", (self.sequences, self.heads[1], segments)
+            self.scratch[cut] = Scratch((*lead, *self.sizes))
+            self.scratch["whole"] = Scratch((*lead, self.sizes[0]))
             tiles = Tiles(of_rows, 1, 0, 0, 0)
             own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
             of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, "scale", None)
             self.steps += [
-                PlanStep(channel_outputs, of_cut, how | {"config": own}),
+                PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own}),
                 PlanStep(scan_states, (cut, "whole", *ends, unit or "one"), back),
             ]
             ends = cut, None
         pairs = "pairs" if out else None
         args = (queries, keys, pairs, "kept", v, out, *ends, None, states, "scale", unit)
-        self.steps.append(PlanStep(channel_outputs, args, how | {"config": config}))
+        self.steps.append(PlanStep(channel_outputs, (*args, self.ends), how | {"config": config}))

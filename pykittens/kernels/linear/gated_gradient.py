@@ -28,15 +28,16 @@ def gated_linear_attention_backward(
     scale: float | None = None,
     initial_state: Any = None,
     state_gradient: Any = None,
+    ends: Any = None,
     segments: int | None = None,
     config: LinearConfig | None = None,
 ) -> Plan:
     """The gradients of q, k, v and decay, and then that of initial_state if it is given.
 
     gradient: that of the result, (batch, heads, n, width). state_gradient: that of the state after the last position,
-    f32 (batch, heads, d, width), or None. The other arguments are those of gated_linear_attention. The gradients have
-    the shapes and dtypes of what they are of; sums are in f32. States before all chunks, and the gradients of those
-    after them, are kept in scratch memory. An ArgumentError for other arguments.
+    of the shape of initial_state, f32, or None. The other arguments are those of gated_linear_attention. The gradients
+    have the shapes and dtypes of what they are of; sums are in f32. States before all chunks, and the gradients of
+    those after them, are kept in scratch memory. An ArgumentError for other arguments.
 
         >>> x, decay = np.ones((1, 2, 8, 32), np.float16), np.zeros((1, 2, 8, 32), np.float32)
         >>> [y.shape for y in gated_linear_attention_backward(x, x, x, x, decay)]
@@ -44,7 +45,7 @@ def gated_linear_attention_backward(
     """
     given = {"q": q, "k": k, "v": v, "gradient": gradient, "decay": decay}
     given |= {"initial_state": initial_state, "state_gradient": state_gradient}
-    arrays = Arrays("gated_linear_attention_backward", **given)
+    arrays = Arrays("gated_linear_attention_backward", **given, ends=ends)
     check_shapes(arrays, OF_GATES)
     check_gates(arrays)
     parts = checked(arrays, segments)
@@ -79,12 +80,13 @@ def add_gradients(passes: ChannelPasses) -> None:
     passes.weigh(("queries", "keys"))
     passes.add(None, "keys", "v", None, (before, None), states="states")
     ends = behind, "d_initial_state" if before else None
-    how: dict[str, Any] = {"states": "ends", "reverse": True, "unit": "scale"}
+    how: dict[str, Any] = {"states": "afters", "reverse": True, "unit": "scale"}
     passes.add("keys", "queries", "gradient", "dv", ends, **how)
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
     size, resident = cut_for(arrays.dims["d"], arrays.found["v"].dtype, passes.limits)
-    args = ("q", "k", "v", "gradient", "decay", "states", "ends", *to.values(), "d_decay", "scale")
+    given = "q", "k", "v", "gradient", "decay", "states", "afters"
+    args = (*given, *to.values(), "d_decay", "scale", passes.ends)
     passes.steps.append(PlanStep(channel_gradients, args, {"size": size, "resident": resident}))
     if is_shared:
         shape = (*passes.gates, arrays.dims["n"], arrays.dims["d"])
