@@ -1,8 +1,9 @@
 """Linear attention, forward and backward, beside its chunk form in PyTorch, on a cold L2 cache.
 
 A time is to stay under 15 microseconds and four times what the memory or the tensor cores need at least, backward under
-three times that; the last column is the part of it that is taken. Errors are the largest ones against the recurrence in
-float64, to those of the chunk form in PyTorch with states in f32. Besides given shapes there are random ones.
+three times that; columns "of target" are the parts of it that are taken. Errors are the largest ones against the
+recurrence in float64, to those of the chunk form in PyTorch with states in f32. Besides given shapes there are random
+ones. Mamba-2 of the same sizes, with steps, a bias, a softplus and D inside, is timed beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ import torch  # noqa: E402
 from protocol import isolated  # noqa: E402
 from record import about, heading, markdown  # noqa: E402
 
-from pykittens.kernels.linear import linear_attention, linear_attention_backward  # noqa: E402
+from pykittens.kernels.linear import (  # noqa: E402
+    linear_attention,
+    linear_attention_backward,
+    mamba2,
+    mamba2_backward,
+)
 
 COPY, PRODUCTS = 4.25e6, 790e6  # bytes and FLOP in a microsecond of an H200
 FIXED, TIMES, BACKWARD = 15.0, 4.0, 3.0
@@ -30,7 +36,7 @@ CHUNK = 64
 CHECKED = 2048  # positions whose errors are found
 COLUMNS = (
     *("Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors"),
-    *("Of target", "Of target, backward"),
+    *("Of target", "Of target, backward", "Mamba-2 us", "Mamba-2 backward us"),
 )
 LENGTHS = ((16, 1024), (16, 3072), (16, 12288), (1, 1024), (1, 6144), (1, 12288))
 
@@ -144,14 +150,24 @@ def error_ratio(p: Problem, device: str = "cuda") -> float:
     return largest_ratio(of_ours, with_gradients(chunked, given), exact)
 
 
+def of_mamba2(given: dict[str, Any]) -> dict[str, Any]:
+    """The tensors of a call of Mamba-2 with the queries, keys and values of another, and steps of 0.002 to 0.3."""
+    v, decay = given["v"], given["decay"]
+    numbers = {x: torch.rand(v.shape[1], device=v.device) for x in ("A", "D", "dt_bias")}
+    found = {"x": v, "B": given["k"], "C": given["q"], "dt": 40 * decay - 2}
+    return found | numbers | {"A": -1 - numbers["A"], "softplus": True}
+
+
 def measured(p: Problem, rounds: int) -> dict[str, Any]:
     """The times of a problem, forward and backward."""
     given = tensors(p)
     words = {n: x for n, x in given.items() if n != "gradient"}
-    out = torch.empty_like(given["v"])
+    out, mamba = torch.empty_like(given["v"]), of_mamba2(given)
     contenders = {
         "forward": lambda _: linear_attention(**words, out=out),
         "backward": lambda _: linear_attention_backward(**given),
+        "mamba2": lambda _: mamba2(**mamba, out=out),
+        "mamba2 backward": lambda _: mamba2_backward(**mamba, gradient=given["gradient"]),
     }
     figures = {f.name: 1e3 * f.median for f in isolated(contenders, 1, rounds)}
     return {"problem": str(p), "target": p.target, "errors": error_ratio(p), **figures}
@@ -161,7 +177,9 @@ def cells(r: dict[str, Any]) -> tuple[str, ...]:
     """A row of the table."""
     forward, backward = r["forward"] / r["target"], r["backward"] / r["target"] / BACKWARD
     times = (f"{r[name]:,.1f}" for name in ("forward", "backward", "target"))
-    return r["problem"], *times, f"{r['errors']:.2f}", f"{forward:.2f}", f"{backward:.2f}"
+    of_mamba = (f"{r[name]:,.1f}" for name in ("mamba2", "mamba2 backward"))
+    parts = f"{r['errors']:.2f}", f"{forward:.2f}", f"{backward:.2f}"
+    return r["problem"], *times, *parts, *of_mamba
 
 
 def main() -> None:

@@ -54,4 +54,15 @@ def test_problems_are_drawn_from_a_seed(linear):
 
 def test_a_row_of_the_table_is_read_as_parts_of_its_target(linear):
     row = {"problem": "x", "target": 100.0, "errors": 0.5, "forward": 50.0, "backward": 150.0}
-    assert linear.cells(row) == ("x", "50.0", "150.0", "100.0", "0.50", "0.50", "0.50")
+    row |= {"mamba2": 60.0, "mamba2 backward": 1160.0}
+    times, parts = ("50.0", "150.0", "100.0"), ("0.50", "0.50", "0.50")
+    assert linear.cells(row) == ("x", *times, *parts, "60.0", "1,160.0")
+
+
+def test_mamba2_is_timed_on_a_call_that_it_takes(linear):
+    given = linear.tensors(linear.Problem(1, 4, 2, 70, 16, 24), "cpu")
+    words = linear.of_mamba2(given)
+    assert linear.mamba2(**words).isfinite().all()
+    assert all(
+        x.isfinite().all() for x in linear.mamba2_backward(**words, gradient=given["gradient"])
+    )
