@@ -126,6 +126,8 @@ def _of_step(entry: Entry, given: dict[str, Any], i: int) -> tuple[Any, ...]:
     for name in (*plan.scratch, *plan.arrays.made):
         if memory[name].dtype.kind != "i":
             memory[name][...] = np.nan
+    for step in plan.steps[:i]:  # which leave what this one reads
+        step.kernel(*(memory[name] for name in step.args), **step.constants)
     return tuple(memory[name] for name in plan.steps[i].args)
 
 

@@ -8,8 +8,8 @@ The dispatcher's kernels, fakes for compilers, autocast, errors and direct calls
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -53,9 +53,9 @@ class Operator:
     inside transforms. recorded(*args): the result if autograd or a transform records the call; `apply` unless given.
     no_gradient: the message and help if there is no gradient.
 
-    flops(*args): the number of floating-point operations, for FlopCounterMode. casts: the names of the arguments
-    that autocast converts. function: the name of the function, if it differs. way: how PyTorch computes a call that has
-    no kernel.
+    flops(*args): the number of floating-point operations, for FlopCounterMode. casts: the names of the arguments that
+    autocast converts. function: the name of the function, if it differs. defaults: of arguments, where a schema has
+    them in another form. way: how PyTorch computes a call that has no kernel.
     """
 
     schema: str
@@ -72,6 +72,7 @@ class Operator:
     flops: Callable[..., int] | None = None
     casts: str = ""
     function: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     way: str = "let PyTorch do it with fallback=True"
 
     def __post_init__(self) -> None:
@@ -81,7 +82,7 @@ class Operator:
         self.op = operators.default
         arguments = self.op._schema.arguments
         self.words = tuple(x.name for x in arguments)
-        self._defaults = [x.default_value for x in arguments]
+        self._defaults = [self.defaults.get(x.name, x.default_value) for x in arguments]
         if self.flops is not None:
             count_flops(operators, Signature([*map(_parameter, arguments)]), self.flops)
         self._cast = frozenset(self.casts.split())

@@ -14,7 +14,6 @@ from pykittens.torch.operator import Operator
 from pykittens.types.dtypes import DTYPES
 
 BLOCK = 128  # elements along a side of a block that has one scale
-OUT_DTYPE = torch.bfloat16
 
 
 def scaled_mm(
@@ -23,7 +22,7 @@ def scaled_mm(
     scale_a: Tensor,
     scale_b: Tensor,
     bias: Tensor | None = None,
-    out_dtype: Any = OUT_DTYPE,
+    out_dtype: Any = torch.bfloat16,
     *,
     fallback: bool = False,
     tune: bool = False,
@@ -45,7 +44,6 @@ def scaled_mm(
 
 
 def _check(of: Operands, out_dtype: Any, tune: bool) -> None:
-    out_dtype = OUT_DTYPE if out_dtype is None else out_dtype  # which a schema's default cannot say
     if not isinstance(out_dtype, torch.dtype):
         kind = type(out_dtype).__name__
         raise of.fail(f"`out_dtype` must be a torch dtype such as torch.bfloat16, not {kind}")
@@ -94,12 +92,12 @@ def _scales(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor) -> dict[str,
 
 SCALED_MM = Operator(
     "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None,"
-    " ScalarType? out_dtype=None, bool tune=False) -> Tensor",
+    " ScalarType out_dtype=bfloat16, bool tune=False) -> Tensor",
     _check,
     lambda a, b, scale_a, scale_b, bias, out_dtype, tune: gemm(
         *(a, b),
         transpose_b=False,
-        out_dtype=DTYPES[name_of(out_dtype or OUT_DTYPE)],
+        out_dtype=DTYPES[name_of(out_dtype)],
         bias=bias,
         tune=tune,
         **_scales(a, b, scale_a, scale_b),
@@ -107,6 +105,7 @@ SCALED_MM = Operator(
     fallback=lambda a, b, scale_a, scale_b, bias, out_dtype, tune: torch._scaled_mm(
         a, b, scale_a, scale_b, bias=bias, out_dtype=out_dtype
     ),
+    defaults={"out_dtype": torch.bfloat16},
     flops=lambda a, b, *_: 2 * a.numel() * b.shape[1],
     no_gradient=(
         "a product of fp8 has no gradient, and one of its tensors asks for it",

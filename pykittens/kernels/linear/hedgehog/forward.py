@@ -201,7 +201,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
 @pk.kernel
 def hedgehog_states(K, V, of_k, states, *, config):  # type: ignore[no-untyped-def]
     """The state that each segment of chunks would add: that of the chunks before each of its own."""
-    batch, heads, segments, _, _ = states.shape
+    batch, heads, segments, _, all_columns = states.shape
     n, d, count = K.shape[2], pk.static(K.shape[3]), pk.static(of_k.shape[2])
     width, dtype, columns = pk.static(V.shape[3]), V.dtype, config.columns * PARTS
     pk.overlap()
@@ -238,3 +238,5 @@ def hedgehog_states(K, V, of_k, states, *, config):  # type: ignore[no-untyped-d
             keep(state, dst.window(1, 0, width), part, count)
             if part == 0:
                 keep_totals(totals, slot, dst, width)
+                spare = dst.window(1, width + 1, all_columns)
+                pk.store(spare[0, 0], pk.zeros(pk.f32, ROWS, 16))
