@@ -12,8 +12,6 @@ from pykittens.kernels.linear.based.call import check, make_outputs
 from pykittens.kernels.linear.based.function import EPS
 from pykittens.torch.differentiable import Differentiable
 
-_WAY = "compute it by products of PyTorch, in f32 or position by position"
-
 
 def based_attention(
     q: Tensor,
@@ -73,5 +71,4 @@ BASED_ATTENTION = Differentiable(
     flops=_flops,
     times=3,
     casts="q k v",
-    way=_WAY,
 )

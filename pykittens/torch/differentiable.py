@@ -42,7 +42,7 @@ class Differentiable:
     like: str
     flops: Callable[..., int]
     times: int
-    way: str
+    way: str = "compute it by products of PyTorch, in f32 or position by position"
     casts: str = ""
     has_state: bool = True
     constants: str = ""

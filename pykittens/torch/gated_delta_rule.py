@@ -13,8 +13,6 @@ from pykittens.kernels.linear.call import check_width, make_outputs
 from pykittens.torch.differentiable import Differentiable
 from pykittens.torch.operands import Operands
 
-_WAY = "compute it by products of PyTorch, in f32 or position by position"
-
 
 def gated_delta_rule(
     q: Tensor,
@@ -70,5 +68,4 @@ GATED_DELTA_RULE = Differentiable(
     flops=_flops,
     times=3,
     casts="q k v",
-    way=_WAY,
 )

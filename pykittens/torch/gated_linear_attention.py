@@ -8,12 +8,10 @@ from torch import Tensor
 
 from pykittens.kernels.linear import gated_linear_attention as attend
 from pykittens.kernels.linear import gated_linear_attention_backward
-from pykittens.kernels.linear.call import check_gates, check_shapes, make_outputs
-from pykittens.kernels.linear.gated import OF_GATES
+from pykittens.kernels.linear.call import make_outputs
+from pykittens.kernels.linear.gated import check_gated
 from pykittens.torch.differentiable import Differentiable
-from pykittens.torch.operands import Operands
-
-_WAY = "compute it by products of PyTorch, in f32 or position by position"
+from pykittens.torch.linear_attention import recurrence_flops
 
 
 def gated_linear_attention(
@@ -45,17 +43,6 @@ def gated_linear_attention(
     return GATED_LINEAR_ATTENTION.call(given, (scale, return_state))
 
 
-def _check(of: Operands, scale: Any) -> None:
-    check_shapes(of, OF_GATES)
-    check_gates(of)
-
-
-def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
-    """The products of the recurrence: of each position with the state, and its part of that."""
-    flops: int = 4 * v.numel() * q.shape[3]
-    return flops
-
-
 GATED_LINEAR_ATTENTION = Differentiable(
     "gated_linear_attention",
     "q k v decay initial_state?",
@@ -63,11 +50,10 @@ GATED_LINEAR_ATTENTION = Differentiable(
     constants="ends?",
     forward=attend,
     backward=gated_linear_attention_backward,
-    check=_check,
+    check=lambda of, scale: check_gated(of),
     outputs=lambda of, scale, return_state: make_outputs(of, return_state),
     like="v",
-    flops=_flops,
+    flops=recurrence_flops,
     times=3,
     casts="q k v",
-    way=_WAY,
 )

@@ -12,8 +12,6 @@ from pykittens.kernels.linear.call import check_shapes, check_width, make_output
 from pykittens.torch.differentiable import Differentiable
 from pykittens.torch.operands import Operands
 
-_WAY = "compute it by products of PyTorch, in f32 or position by position"
-
 
 def linear_attention(
     q: Tensor,
@@ -49,7 +47,7 @@ def _check(of: Operands, scale: Any) -> None:
     check_width(of)  # of the gradients, before a call is recorded for them
 
 
-def _flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+def recurrence_flops(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
     """The products of the recurrence: of each position with the state, and its part of that."""
     flops: int = 4 * v.numel() * q.shape[3]
     return flops
@@ -65,8 +63,7 @@ LINEAR_ATTENTION = Differentiable(
     check=_check,
     outputs=lambda of, scale, return_state: make_outputs(of, return_state),
     like="v",
-    flops=_flops,
+    flops=recurrence_flops,
     times=3,
     casts="q k v",
-    way=_WAY,
 )

@@ -13,8 +13,6 @@ from pykittens.kernels.linear.mamba2 import check_mamba2
 from pykittens.torch.differentiable import Differentiable
 from pykittens.torch.operands import Operands
 
-_WAY = "compute it by products of PyTorch, in f32 or position by position"
-
 
 def mamba2(
     x: Tensor,
@@ -72,5 +70,4 @@ MAMBA2 = Differentiable(
     flops=_flops,
     times=3,
     casts="x B C",
-    way=_WAY,
 )

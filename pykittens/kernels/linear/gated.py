@@ -89,8 +89,7 @@ def gated_linear_attention(
     """
     given = {"q": q, "k": k, "v": v, "decay": decay, "initial_state": initial_state, "out": out}
     arrays = Arrays("gated_linear_attention", **given, ends=ends)
-    check_shapes(arrays, OF_GATES)
-    check_gates(arrays)
+    check_gated(arrays)
     parts = checked(arrays, segments)
     result = make_outputs(arrays, return_state)
     if not arrays.have_memory:
@@ -102,6 +101,12 @@ def gated_linear_attention(
     states = before, "state" if return_state else None
     passes.add("queries", "keys", "v", "out", states)
     return Plan(arrays, passes.steps, passes.scratch, result)
+
+
+def check_gated(arrays: Arrays) -> None:
+    """Raise an ArgumentError unless the arrays of a call fit one another, and their dtypes are right."""
+    check_shapes(arrays, OF_GATES)
+    check_gates(arrays)
 
 
 @dataclass

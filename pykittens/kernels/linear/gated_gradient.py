@@ -8,10 +8,10 @@ from typing import Any
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
 from pykittens.kernels.limits import Limits, first_that_fits
-from pykittens.kernels.linear.call import check_gates, check_shapes, checked
+from pykittens.kernels.linear.call import checked
 from pykittens.kernels.linear.channel_gradients import channel_gradients, shared_bytes
 from pykittens.kernels.linear.config import RESERVED, LinearConfig
-from pykittens.kernels.linear.gated import OF_GATES, ChannelPasses
+from pykittens.kernels.linear.gated import ChannelPasses, check_gated
 from pykittens.kernels.linear.gradient import sum_heads
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -46,8 +46,7 @@ def gated_linear_attention_backward(
     given = {"q": q, "k": k, "v": v, "gradient": gradient, "decay": decay}
     given |= {"initial_state": initial_state, "state_gradient": state_gradient}
     arrays = Arrays("gated_linear_attention_backward", **given, ends=ends)
-    check_shapes(arrays, OF_GATES)
-    check_gates(arrays)
+    check_gated(arrays)
     parts = checked(arrays, segments)
     result = arrays.gradients("q", "k", "v", "decay", "initial_state")
     if not arrays.have_memory:
