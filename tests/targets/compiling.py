@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -171,6 +171,7 @@ def attention_cases() -> Iterator[Case]:
     """Every configuration for its targets, at its widest and at an odd width."""
     for config in CONFIGS:
         size = f"{config.rows}x{config.keys}x{config.stages}"
+        size += f"q{config.q_stages}" * (config.q_stages > 1)
         for d in (config.widest, config.widest - 16):
             needed = config.shared_bytes(d)
             able = [t for t, x in TARGETS.items() if is_for(x, config.warpgroups, needed)]
@@ -310,6 +311,22 @@ def is_fp8(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.itemsize == 1
 
 
+def together_for_targets(cases: Iterable[Case]) -> Iterator[Case]:
+    """Cases of which those with one launch, for different targets, are one, with the name of the first."""
+    found: dict[tuple[Any, ...], Case] = {}
+    for case in cases:
+        key = case.kernel, repr(case.constants), *map(described, case.args)
+        known = found.get(key, case)
+        targets = tuple(dict.fromkeys((*known.targets, *case.targets)))
+        found[key] = replace(known, targets=targets, rare=known.rare and case.rare)
+    yield from found.values()
+
+
+def described(x: Any) -> Any:
+    """What a launch with an argument depends on: the form of an array, or a number."""
+    return (x.shape, x.dtype, x.strides, x.ctypes.data % 16) if isinstance(x, np.ndarray) else x
+
+
 LIBRARY = (
     library_cases,
     gemm_cases,
@@ -318,4 +335,4 @@ LIBRARY = (
     grouped_cases,
     grouped_k_cases,
 )
-CASES = {case.name: case for made in (cases, *LIBRARY) for case in made()}
+CASES = {case.name: case for made in (cases, *LIBRARY) for case in together_for_targets(made())}

@@ -16,7 +16,7 @@ from tests.running import recorded
 from tests.speed import least_seconds
 from tests.targets.assignment import BEFORE_HOPPER, compile_alike, is_assigned
 from tests.targets.clean import frame, shared_bytes, spills
-from tests.targets.compiling import BF16, CASES, F16, matrix
+from tests.targets.compiling import BF16, CASES, F16, LIBRARY, matrix, together_for_targets
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 
@@ -103,6 +103,11 @@ def test_a_kernel_compiles_clean(name, arch):
 
 def test_every_configuration_of_the_library_is_compiled_for_a_target():
     assert all(CASES[name].targets for name in CASES)
+
+
+def test_no_two_cases_have_one_name():
+    made = [case.name for each in LIBRARY for case in together_for_targets(each())]
+    assert len(set(made)) == len(made)
 
 
 def is_of_two(case):
