@@ -65,9 +65,9 @@ _WORDS = SimpleNamespace(
 
 def rewrite(source: Definition) -> Callable[..., Any]:
     """The function with its control flow rewritten; its closure, defaults and source lines stay."""
-    definition, above = source.tree()
+    definition = source.tree()
     _Rewriter().rewrite_function(definition)
-    return remade(source.function, definition, above, _WORDS)
+    return remade(source.function, definition, _WORDS)
 
 
 def function(helper: F) -> F:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import __future__
 
 import ast
-import copy
 import functools
 import inspect
 import itertools
@@ -13,7 +12,7 @@ import operator
 import sys
 from collections.abc import Callable, Hashable
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 from pykittens.errors import LanguageError, Loc
 from pykittens.lang.contents import exact
@@ -38,8 +37,8 @@ class Definition:
         linecache.checkcache(file)
         self._lines = linecache.getlines(file, getattr(function, "__globals__", None))
 
-    def tree(self) -> tuple[ast.FunctionDef, int]:
-        """The syntax tree without decorators, and the number of lines above it in its file."""
+    def tree(self) -> ast.FunctionDef:
+        """The syntax tree without decorators, with the line numbers of its file."""
         name = self.function.__name__
         if self.code is None or not self._lines:
             raise LanguageError(
@@ -50,37 +49,29 @@ class Definition:
         first = self.code.co_firstlineno
         try:
             source = "".join(inspect.getblock(self._lines[first - 1 :]))
-            # An indented function is put below an `if` and not dedented, so that columns stay the user's.
-            indented = source[:1] in (" ", "\t")
-            statement = ast.parse("if 1:\n" + source if indented else source).body[0]
+            given, kept = _parsed(source, first), _parsed(source, first)
         except (SyntaxError, IndexError):
             raise self._changed(*_EDITED) from None
-        if isinstance(statement, ast.If):
-            statement = statement.body[0]
-        if not isinstance(statement, ast.FunctionDef):
-            if name == "<lambda>":
-                raise LanguageError(f"{name}: a kernel must be defined with `def`")
-            raise self._changed(*_EDITED)
-        statement.decorator_list = []
-        if sys.version_info >= (3, 12):
-            statement.type_params = []  # they would make a scope of their own
-        above = first - (2 if indented else 1)
-        self._check(statement, above)
-        return statement, above
+        self._check(given)  # which changes it
+        return cast(ast.FunctionDef, kept)
 
     def check_code(self) -> None:
         """Raise an error if the function has another code than the one that the source is of."""
         if getattr(self.function, "__code__", None) is not self.code:
             raise self._changed("its code was replaced", "define a new kernel")
 
-    def _check(self, definition: ast.FunctionDef, above: int) -> None:
+    def _check(self, definition: ast.stmt) -> None:
         """Raise an error if the definition is not that of the function: the file was edited while it was imported."""
         assert self.code is not None
+        if not isinstance(definition, ast.FunctionDef):
+            if self.function.__name__ == "<lambda>":
+                raise LanguageError("<lambda>: a kernel must be defined with `def`")
+            raise self._changed(*_EDITED)
         # Code that pytest or a kernel around it has rewritten cannot be compared.
         is_rewritten = RUNTIME in self.code.co_freevars or any(
             name.startswith("@") for name in self.code.co_names
         )
-        compiled = _compiled(self.function, copy.deepcopy(definition), above)
+        compiled = _compiled(self.function, definition)
         if definition.name != self.code.co_name or not (
             is_rewritten or _outline(compiled) == _outline(self.code)
         ):
@@ -99,11 +90,25 @@ class Definition:
 _EDITED = "its source was edited", "import its module again"
 
 
+def _parsed(source: str, first: int) -> Any:
+    """The statement of a block of source lines, of which the first has the number `first`, without its decorators."""
+    # An indented function is put below an `if` and not dedented, so that columns stay the user's.
+    indented = source[:1] in (" ", "\t")
+    above = "\n" * (first - 2) + "if 1:\n" if indented else "\n" * (first - 1)
+    statement: Any = ast.parse(above + source).body[0]
+    if indented:
+        statement = statement.body[0]
+    statement.decorator_list = []
+    if sys.version_info >= (3, 12):
+        statement.type_params = []  # they would make a scope of their own
+    return statement
+
+
 def remade(
-    function: Callable[..., Any], definition: ast.FunctionDef, above: int, runtime: object
+    function: Callable[..., Any], definition: ast.FunctionDef, runtime: object
 ) -> Callable[..., Any]:
     """The function with the body of another definition, in which the name RUNTIME is the object `runtime`."""
-    code = _compiled(function, definition, above)
+    code = _compiled(function, definition)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[RUNTIME] = CellType(runtime)
     closure = tuple(cells[name] for name in code.co_freevars)
@@ -115,7 +120,7 @@ def remade(
     return result
 
 
-def _compiled(function: Callable[..., Any], definition: ast.FunctionDef, above: int) -> CodeType:
+def _compiled(function: Callable[..., Any], definition: ast.FunctionDef) -> CodeType:
     """The code of a definition, compiled inside a function that binds the free variables of the original."""
     # A function inside a kernel was rewritten with it, so RUNTIME is one of its free variables.
     free = [n for n in function.__code__.co_freevars if n != RUNTIME]
@@ -133,8 +138,7 @@ def _compiled(function: Callable[..., Any], definition: ast.FunctionDef, above: 
         assert isinstance(body, ast.ClassDef)
         body.body, factory.body = [definition], [body]
         path = [owner, _DEFINITION]
-    module = ast.fix_missing_locations(ast.Module([factory], []))
-    ast.increment_lineno(module, above)
+    module = ast.Module([factory], [])
     file = function.__code__.co_filename
     code: CodeType = compile(
         module, file, "exec", flags=function.__code__.co_flags & _FUTURE, dont_inherit=True

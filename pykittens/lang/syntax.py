@@ -13,8 +13,12 @@ RUNTIME = "__pk__"
 
 
 def located(node: N, like: ast.AST) -> N:
-    """The node with the location of another in the user's source."""
-    return ast.fix_missing_locations(ast.copy_location(node, like))
+    """The node, and what is new below it, with the location of another in the user's source."""
+    new: list[ast.AST] = [node]
+    for each in new:
+        ast.copy_location(each, like)
+        new += (n for n in ast.iter_child_nodes(each) if not hasattr(n, "lineno"))
+    return node
 
 
 def head(statement: ast.AST) -> ast.AST:
