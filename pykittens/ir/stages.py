@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from pykittens.errors import Loc
@@ -31,7 +32,7 @@ class Pipeline:
     def __str__(self) -> str:
         return self.name
 
-    @property
+    @cached_property
     def offsets(self) -> dict[str, tuple[int, int]]:
         """The bytes from the start of a stage to each tile and to its end."""
         alignment, ends, found = max(t.alignment for t in self.tiles.values()), Counter[str](), {}
