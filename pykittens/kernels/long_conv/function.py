@@ -20,7 +20,7 @@ from pykittens.kernels.long_conv.call import (
     given_spectrum,
     spectrum_shapes,
 )
-from pykittens.kernels.long_conv.config import ConvConfig
+from pykittens.kernels.long_conv.config import ConvConfig, FusedConfig
 from pykittens.kernels.long_conv.passes import ConvPasses
 from pykittens.kernels.long_conv.reference import reference
 from pykittens.kernels.long_conv.tables import Fourier
@@ -55,7 +55,7 @@ def long_conv(
     gate_after: Any = None,
     circular: bool = False,
     spectrum: tuple[Any, ...] = (),
-    config: ConvConfig | None = None,
+    config: ConvConfig | FusedConfig | None = None,
 ) -> Plan:
     """gate_after * (the convolution of gate_before * u with the filter of each channel), by Fourier transforms.
 
@@ -132,7 +132,7 @@ def long_conv_backward(
     gate_after: Any = None,
     circular: bool = False,
     spectrum: tuple[Any, ...] = (),
-    config: ConvConfig | None = None,
+    config: ConvConfig | FusedConfig | None = None,
 ) -> Plan:
     """The gradients of u and filter, and then those of gate_before and gate_after if these are given.
 

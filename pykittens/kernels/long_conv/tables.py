@@ -116,7 +116,23 @@ def matrices(level: Level) -> dict[str, Any]:
     if columns == COLS:
         form = np.block([[f.real, f.imag], [-f.imag, f.real]])
         return found | {"right": np.ascontiguousarray(form.astype(np.float16))}
-    return found | {"steps": np.stack([steps.real, steps.imag]).astype(np.float32)}
+    found["steps"] = np.stack([steps.real, steps.imag]).astype(np.float32)
+    return found | (outer_factors(level) if columns == INNER else {})
+
+
+def outer_factors(level: Level) -> dict[str, Any]:
+    """The factors between rows of 4096 elements that are tiles of 64 x 64, real and imaginary parts, in f32.
+
+    of_rows: those of the rows of a tile for each point, (2, rows, 64), divided by sqrt(rows). of_columns: those of its
+    columns, (2, rows, 4, 16). A product of both is the factor of an element.
+    """
+    points, places = np.arange(level.rows) + level.shift, np.arange(COLS)
+    of_rows = roots(np.outer(points, COLS * places), level.rows * INNER) / np.sqrt(level.rows)
+    of_columns = roots(np.outer(points, places), level.rows * INNER).reshape(level.rows, 4, 16)
+    return {
+        name: np.stack([x.real, x.imag]).astype(np.float32)
+        for name, x in (("of_rows", of_rows), ("of_columns", of_columns))
+    }
 
 
 _tensors: dict[Any, dict[str, Any]] = {}  # by device and level
@@ -131,8 +147,8 @@ def matrices_like(array: Any, level: Level) -> dict[str, Any]:
         return made
     key = found.device, level
     if key not in _tensors:
-        dtypes = {name: "f32" if name == "steps" else "f16" for name in made}
-        _tensors[key] = {name: empty(array, x.shape, dtypes[name]) for name, x in made.items()}
+        dtypes = {np.dtype(np.float16): "f16", np.dtype(np.float32): "f32"}
+        _tensors[key] = {name: empty(array, x.shape, dtypes[x.dtype]) for name, x in made.items()}
         for name, x in made.items():
             _tensors[key][name].copy_(sys.modules["torch"].from_numpy(x))
         if not isinstance(found.device, str):  # other streams read them, too

@@ -1,0 +1,241 @@
+"""Long convolutions of 2, 4 or 8 times 4096 complex points in one launch, with their outer level in shared memory.
+
+A team of warpgroups has the R tiles of a sequence, or of a pair. The outer level combines elements at the same place of
+all tiles, so it needs no product: butterflies, and factors that are those of a row times those of a column. What it
+leaves takes the place of the tiles, and is what outer_forward leaves, so a filter's transform serves both ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.long_conv.points import from_points, points_of
+from pykittens.kernels.long_conv.tables import COLS
+from pykittens.kernels.long_conv.tiles import SLICE, Whole
+from pykittens.kernels.long_conv.transform import Transform, matrix_of, scales_of
+from pykittens.lang.std.complex_tile import ComplexTile
+
+SLICES = COLS // SLICE
+RIGHT = 2 * COLS  # rows and columns of a complex matrix in real form
+
+
+@pk.kernel
+def fused_tiles(  # type: ignore[no-untyped-def]
+    U,
+    before,
+    values,
+    scales,
+    evens,
+    left,
+    twiddle,
+    right,
+    of_rows,
+    of_columns,
+    after,
+    Y,
+    after2,
+    Y2,
+    *,
+    points,
+    shift,
+    is_full,
+    form,
+    config,
+):
+    """Y = after * (the convolution of before * U with filters), and Y2 = after2 * that.
+
+    Sequences are (batch, channels, rows, 4, 16), which are moved as tiles, or (batch, channels, n), element by element.
+    scales: of the rows of values, relative to evens, (1, channels, points). of_rows, of_columns: (2, points, 64) and (2,
+    points, 4, 16), the factors of the outer level.
+    """
+    batch, channels = U.shape[0], U.shape[1]
+    groups, teams, members = config.groups, config.teams, 1 + form.is_paired
+    together = groups // teams
+    arrays = {"u": U, "before": before, "after": after, "after2": after2}
+    arrays = {name: x for name, x in arrays.items() if x is not None}
+    # Their extents are a part of the program, which then has no tests of what is inside; rows of full transforms only.
+    given = [x for x in (*arrays.values(), Y, Y2) if x is not None and len(x.shape) == 5]
+    inside = [x.shape[2 if is_full else 3 :] for x in given]
+    for extent in sum((*inside, *(x.shape for x in (left, twiddle, right, of_rows, of_columns))), ()):
+        pk.static(extent)
+    outs = [(name, y) for name, y in (("after", Y), ("after2", Y2)) if y is not None]
+    tile: Any = pk.st(pk.f16, COLS, COLS)
+    memory: Any = pk.shared(tile, count=2 * points * teams)
+    spectra: Any = pk.shared(tile, count=2 * groups)
+    matrix: Any = pk.shared(pk.st(pk.f16, RIGHT, RIGHT))
+    planes: Any = pk.shared(tile, count=4) if config.shared_matrices else None
+    largest: Any = None if together == 1 else pk.shared(pk.sv(pk.f32, SLICE * members * groups))
+    is_here: Any = pk.semaphore(1, count=groups)
+    is_ready: Any = pk.semaphore(groups)
+    met: Any = None if together == 1 else pk.semaphore(together, count=3 * teams)
+    steps = pk.cdiv(batch, members)
+    total = channels * steps
+    tasks: Any = pk.persistent((pk.cdiv(total, teams),))
+
+    with pk.warpgroups(groups) as w:
+        share(w, groups, right, matrix, (left, twiddle), planes)
+        is_ready.arrive()
+        is_ready.wait(0)
+        team, member = (w, 0) if together == 1 else (w // together, w % together)
+        own = Group(team, member, together, points, shift, memory, of_rows, of_columns, met)
+        spectrum = ComplexTile(spectra[2 * w], spectra[2 * w + 1])
+        if planes is None:
+            of_left, of_factors = matrix_of(left), matrix_of(twiddle)
+        else:
+            of_left, of_factors = (ComplexTile(planes[i], planes[i + 1]) for i in (0, 2))
+        start = pk.minimum((tasks.block * teams + team) // steps, channels - 1)
+        fetch(spectrum, values, start * points + member, is_here[w])
+        count: Any = 0
+        for (task,) in tasks:
+            item = task * teams + team
+            if item < total:
+                h, later = item // steps, pk.minimum(item + tasks.blocks * teams, total - 1)
+                at = Whole(arrays, item % steps * members, h)
+                ups = own.outer_forward(at, largest, w, form, count)
+                Whole(arrays, later % steps * members, later // steps).prefetch(points, members)
+                for k in pk.range(points // together):
+                    j = member + k * together
+                    pair = own.pair(j)
+                    is_last = k + 1 == points // together
+                    following = pk.where(
+                        is_last, later // steps * points + member, h * points + j + together
+                    )
+                    of = Transform(
+                        of_left if planes is None else of_left.loaded(), of_factors, matrix, pair
+                    )
+                    c = of.forward_of_memory()
+                    is_here[w].wait(count * (points // together) + k)
+                    s = spectrum.loaded()
+                    fetch(spectrum, values, following, is_here[w])
+                    s = s.to(pk.f32)
+                    y = of.inverse(c.times_conj(s) if form.is_adjoint else c * s, False)
+                    pk.mma_wait()
+                    pk.sync()
+                    pair.store(y.to(pk.f16))
+                own.meet(2, count)
+                own.outer_inverse(at, scales, evens, ups, outs)
+                count = count + 1
+        is_here[w].wait(count * (points // together))
+
+
+def share(w: Any, groups: int, right: Any, matrix: Any, planes_of: Any, planes: Any) -> None:
+    """Bring the matrices to shared memory, each group its part."""
+    rows = RIGHT // groups
+    pk.store(matrix.tiles(rows, RIGHT)[w, 0], pk.load(right[w, 0], rows=rows, cols=RIGHT))
+    if planes is not None:
+        for i, x in enumerate(planes_of):
+            for k in range(2 // groups):
+                part = w + k
+                pk.store(planes[2 * i + part], pk.load(x[part, 0, 0], rows=COLS, cols=COLS))
+    pk.fence_async()
+
+
+@pk.function
+def fetch(spectrum: ComplexTile, values: Any, tile: Any, is_here: Any) -> None:
+    """Start to bring a tile of a spectrum, once all warps of the group have what was there."""
+    is_here.expect(spectrum.re, spectrum.im)
+    pk.load_async(spectrum.re, values[0, tile, 0], signal=is_here)
+    pk.load_async(spectrum.im, values[1, tile, 0], signal=is_here)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A warpgroup, `member` of the `together` of a team, and the memory of the team's tiles."""
+
+    team: Any
+    member: Any
+    together: int
+    points: int
+    shift: float
+    memory: Any
+    of_rows: Any
+    of_columns: Any
+    met: Any
+
+    def pair(self, j: Any) -> ComplexTile:
+        """Tile j of the team's sequence."""
+        i = 2 * (self.team * self.points + j)
+        return ComplexTile(self.memory[i], self.memory[i + 1])
+
+    def meet(self, which: int, count: Any) -> None:
+        """Wait for the groups of the team, for the count-th time."""
+        if self.together == 1:
+            pk.sync()
+        else:
+            met = self.met[3 * self.team + which]
+            met.arrive()
+            met.wait(count)
+
+    def outer_factors(self, j: int, q: Any) -> tuple[ComplexTile, ComplexTile]:
+        """The factors of point j, of rows and of the columns of slice q, as vectors."""
+        rows = (pk.load(self.of_rows[i, j, 0], cols=COLS, spread=pk.per_row) for i in range(2))
+        columns = (
+            pk.load(self.of_columns[i, j, q, 0], cols=SLICE, spread=pk.per_column) for i in range(2)
+        )
+        return ComplexTile(*rows), ComplexTile(*columns)
+
+    @pk.function
+    def outer_forward(self, at: Whole, largest: Any, w: Any, form: Any, count: Any) -> list[Any]:
+        """Leave the outer level of the scaled sequence in memory; what takes the scales back."""
+        members = range(1 + form.is_paired)
+        scales = [scales_of(x) for x in self.largest_of(at, largest, w, members, count)]
+        for k in pk.range(SLICES // self.together):
+            q = self.member + k * self.together
+            parts = [at.inputs(i, [(a, q) for a in range(self.points)]) for i in members]
+            parts = [
+                [x * down for x in own] for own, (down, _) in zip(parts, scales, strict=True)
+            ]
+            x = [ComplexTile(*z) if form.is_paired else z[0] for z in zip(*parts, strict=True)]
+            for j, z in enumerate(points_of(x, self.shift)):
+                rows, columns = self.outer_factors(j, q)
+                own = self.pair(j)
+                z = (z * columns * rows).to(pk.f16)
+                pk.store(own.re.tiles(COLS, SLICE)[0, q], z.re)
+                pk.store(own.im.tiles(COLS, SLICE)[0, q], z.im)
+        pk.fence_async()
+        self.meet(1, count)
+        return [up for _, up in scales]
+
+    def largest_of(self, at: Whole, largest: Any, w: Any, members: range, count: Any) -> list[Any]:
+        """The largest magnitude of each sequence of the team."""
+        found = []
+        for i in members:
+            columns = (self.member + k * self.together for k in range(SLICES // self.together))
+            slices = [(a, q) for q in columns for a in range(self.points)]
+            most, *rest = (pk.abs(x) for x in at.inputs(i, slices))
+            for x in rest:
+                most = pk.maximum(most, x)
+            found.append(pk.max(most))
+        if self.together == 1:
+            return found
+        slots = largest.parts(SLICE)
+        for i, most in enumerate(found):
+            pk.store(slots[len(members) * w + i], pk.zeros(pk.f32, SLICE) + most)
+        self.meet(0, count)
+        first = len(members) * self.together * self.team
+        for i in members:
+            for k in range(self.together):
+                other = largest.parts(1)[(first + len(members) * k + i) * SLICE]
+                found[i] = pk.maximum(found[i], pk.load(other))
+        return found
+
+    @pk.function
+    def outer_inverse(self, at: Whole, scales: Any, evens: Any, ups: list[Any], outs: Any) -> None:
+        """Write the outputs of the sequence from what its tiles hold."""
+        even = pk.load(evens[0, at.h, 0])
+        for k in pk.range(SLICES // self.together):
+            q = self.member + k * self.together
+            z = []
+            for j in range(self.points):
+                rows, columns = self.outer_factors(j, q)
+                own = self.pair(j)
+                parts = (pk.load(x.tiles(COLS, SLICE)[0, q]) for x in (own.re, own.im))
+                scale = pk.load(scales[(at.h * self.points + j) * COLS]) * even
+                z.append(
+                    ComplexTile(*parts).to(pk.f32).times_conj(columns).times_conj(rows * scale)
+                )
+            for a, y in enumerate(from_points(z, self.shift)):
+                parts = [x * up for x, up in zip((y.re, y.im), ups, strict=False)]
+                at.store(outs, parts, a, q)
