@@ -25,7 +25,7 @@ from tests.kernels.test_long_conv import BF16, check, given
 from tests.kernels.test_long_conv_gradient import check as check_gradients
 from tests.kernels.test_long_conv_gradient import problem
 
-EIGHT = FusedConfig(2, 1, shared_matrices=True)
+EIGHT = FusedConfig(2, 1, shared_factors=True)
 ONE = {2: FusedConfig(2, 2), 4: FusedConfig(2, 2), 8: EIGHT}  # that fit Hopper
 
 

@@ -86,17 +86,17 @@ LAUNCHES = 4  # more of them, through memory: scales, the first and the last lev
 class FusedConfig:
     """The work of a block of fused_tiles: `groups` warpgroups in `teams`, each with the tiles of a sequence or a pair.
 
-    shared_matrices: those of the innermost level are in shared memory, not in registers.
+    shared_factors: the twiddle factors of the innermost level are in shared memory, not in registers.
     """
 
     groups: int
     teams: int
-    shared_matrices: bool = False
+    shared_factors: bool = False
 
     def shared_bytes(self, points: int) -> int:
         """Bytes of shared memory of a block for sequences of so many tiles."""
-        tiles = 2 * points * self.teams + 2 * self.groups + 4 + 4 * self.shared_matrices
-        return TILE * tiles + 1536
+        tiles = 2 * points * self.teams + 2 * self.groups + 4 + 2 * self.shared_factors
+        return TILE * tiles + 16 * COLS * points + 1536
 
 
 FUSED = (FusedConfig(2, 2), FusedConfig(2, 1, True), FusedConfig(2, 1), FusedConfig(1, 1))

@@ -12,8 +12,8 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.long_conv.points import from_points, points_of
-from pykittens.kernels.long_conv.tables import COLS
-from pykittens.kernels.long_conv.tiles import SLICE, Whole
+from pykittens.kernels.long_conv.tables import COLS, SLICE
+from pykittens.kernels.long_conv.tiles import Whole
 from pykittens.kernels.long_conv.transform import Transform, matrix_of, scales_of
 from pykittens.lang.std.complex_tile import ComplexTile
 
@@ -28,11 +28,9 @@ def fused_tiles(  # type: ignore[no-untyped-def]
     values,
     scales,
     evens,
-    left,
     twiddle,
     right,
-    of_rows,
-    of_columns,
+    factors,
     after,
     Y,
     after2,
@@ -47,8 +45,8 @@ def fused_tiles(  # type: ignore[no-untyped-def]
     """Y = after * (the convolution of before * U with filters), and Y2 = after2 * that.
 
     Sequences are (batch, channels, rows, 4, 16), which are moved as tiles, or (batch, channels, n), element by element.
-    scales: of the rows of values, relative to evens, (1, channels, points). of_rows, of_columns: (2, points, 64) and (2,
-    points, 4, 16), the factors of the outer level.
+    scales: of the rows of values, relative to evens, (1, channels, points). factors: those of
+    `outer_factors`.
     """
     batch, channels = U.shape[0], U.shape[1]
     groups, teams, members = config.groups, config.teams, 1 + form.is_paired
@@ -58,14 +56,15 @@ def fused_tiles(  # type: ignore[no-untyped-def]
     # Their extents are a part of the program, which then has no tests of what is inside; rows of full transforms only.
     given = [x for x in (*arrays.values(), Y, Y2) if x is not None and len(x.shape) == 5]
     inside = [x.shape[2 if is_full else 3 :] for x in given]
-    for extent in sum((*inside, *(x.shape for x in (left, twiddle, right, of_rows, of_columns))), ()):
+    for extent in sum((*inside, *(x.shape for x in (twiddle, right, factors))), ()):
         pk.static(extent)
     outs = [(name, y) for name, y in (("after", Y), ("after2", Y2)) if y is not None]
     tile: Any = pk.st(pk.f16, COLS, COLS)
     memory: Any = pk.shared(tile, count=2 * points * teams)
     spectra: Any = pk.shared(tile, count=2 * groups)
     matrix: Any = pk.shared(pk.st(pk.f16, RIGHT, RIGHT))
-    planes: Any = pk.shared(tile, count=4) if config.shared_matrices else None
+    table: Any = pk.shared(pk.sv(pk.f32, 4 * points * COLS))
+    planes: Any = pk.shared(tile, count=2) if config.shared_factors else None
     largest: Any = None if together == 1 else pk.shared(pk.sv(pk.f32, SLICE * members * groups))
     is_here: Any = pk.semaphore(1, count=groups)
     is_ready: Any = pk.semaphore(groups)
@@ -75,16 +74,15 @@ def fused_tiles(  # type: ignore[no-untyped-def]
     tasks: Any = pk.persistent((pk.cdiv(total, teams),))
 
     with pk.warpgroups(groups) as w:
-        share(w, groups, right, matrix, (left, twiddle), planes)
+        share(w, groups, (right, matrix), (factors, table), (twiddle, planes))
         is_ready.arrive()
         is_ready.wait(0)
         team, member = (w, 0) if together == 1 else (w // together, w % together)
-        own = Group(team, member, together, points, shift, memory, of_rows, of_columns, met)
+        own = Group(team, member, together, points, shift, memory, table, met)
         spectrum = ComplexTile(spectra[2 * w], spectra[2 * w + 1])
-        if planes is None:
-            of_left, of_factors = matrix_of(left), matrix_of(twiddle)
-        else:
-            of_left, of_factors = (ComplexTile(planes[i], planes[i + 1]) for i in (0, 2))
+        # With 64 rows and no shift, the matrix from the left is that from the right.
+        left = ComplexTile(*(matrix.tiles(COLS, COLS)[0, i] for i in range(2)))
+        twiddles = matrix_of(twiddle) if planes is None else ComplexTile(planes[0], planes[1])
         start = pk.minimum((tasks.block * teams + team) // steps, channels - 1)
         fetch(spectrum, values, start * points + member, is_here[w])
         count: Any = 0
@@ -102,9 +100,7 @@ def fused_tiles(  # type: ignore[no-untyped-def]
                     following = pk.where(
                         is_last, later // steps * points + member, h * points + j + together
                     )
-                    of = Transform(
-                        of_left if planes is None else of_left.loaded(), of_factors, matrix, pair
-                    )
+                    of = Transform(left.loaded(), twiddles, matrix, pair)
                     c = of.forward_of_memory()
                     is_here[w].wait(count * (points // together) + k)
                     s = spectrum.loaded()
@@ -120,15 +116,15 @@ def fused_tiles(  # type: ignore[no-untyped-def]
         is_here[w].wait(count * (points // together))
 
 
-def share(w: Any, groups: int, right: Any, matrix: Any, planes_of: Any, planes: Any) -> None:
-    """Bring the matrices to shared memory, each group its part."""
-    rows = RIGHT // groups
+def share(w: Any, groups: int, *matrices: tuple[Any, Any]) -> None:
+    """Bring matrices, factors and, if they are to be there, planes to shared memory, each group its part."""
+    (right, matrix), (factors, table), (twiddle, planes) = matrices
+    rows, count = RIGHT // groups, table.length // groups
     pk.store(matrix.tiles(rows, RIGHT)[w, 0], pk.load(right[w, 0], rows=rows, cols=RIGHT))
+    pk.store(table.parts(count)[w], pk.load(factors[w], cols=count))
     if planes is not None:
-        for i, x in enumerate(planes_of):
-            for k in range(2 // groups):
-                part = w + k
-                pk.store(planes[2 * i + part], pk.load(x[part, 0, 0], rows=COLS, cols=COLS))
+        for i in range(2 // groups):
+            pk.store(planes[w + i], pk.load(twiddle[w + i, 0, 0], rows=COLS, cols=COLS))
     pk.fence_async()
 
 
@@ -150,8 +146,7 @@ class Group:
     points: int
     shift: float
     memory: Any
-    of_rows: Any
-    of_columns: Any
+    factors: Any
     met: Any
 
     def pair(self, j: Any) -> ComplexTile:
@@ -170,11 +165,14 @@ class Group:
 
     def outer_factors(self, j: int, q: Any) -> tuple[ComplexTile, ComplexTile]:
         """The factors of point j, of rows and of the columns of slice q, as vectors."""
-        rows = (pk.load(self.of_rows[i, j, 0], cols=COLS, spread=pk.per_row) for i in range(2))
-        columns = (
-            pk.load(self.of_columns[i, j, q, 0], cols=SLICE, spread=pk.per_column) for i in range(2)
+        rows, columns = self.factors.parts(COLS), self.factors.parts(SLICE)
+        planes = [i * self.points + j for i in range(4)]
+        return (
+            ComplexTile(*(pk.load(rows[i], spread=pk.per_row) for i in planes[:2])),
+            ComplexTile(
+                *(pk.load(columns[SLICES * i + q], spread=pk.per_column) for i in planes[2:])
+            ),
         )
-        return ComplexTile(*rows), ComplexTile(*columns)
 
     @pk.function
     def outer_forward(self, at: Whole, largest: Any, w: Any, form: Any, count: Any) -> list[Any]:

@@ -295,8 +295,8 @@ class ConvPasses:
         )
         u, before, *rest = arrays
         level, is_full = self.outer[0], self.n is None
-        factors = (f"{name}0{self.tag}" for name in ("of_rows", "of_columns"))
-        args = (u, before, *spectrum, *self.inner, *factors, *rest)
+        matrices = (*self.inner[1:], f"factors0{self.tag}")
+        args = (u, before, *spectrum, *matrices, *rest)
         how = {"points": level.rows, "shift": level.shift, "is_full": is_full}
         how |= {"form": form, "config": config}
         self.steps.append(PlanStep(fused_tiles, args, how))

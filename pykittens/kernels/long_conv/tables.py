@@ -32,6 +32,7 @@ from pykittens.runtime.launch import current_stream
 
 COLS = 64  # of an innermost matrix, and rows of a tile
 INNER = COLS * COLS  # elements of a sequence whose transform a warpgroup has in its registers
+SLICE = 16  # columns of the tiles of a sequence that a warpgroup combines at a time
 QUARTER = -0.25
 
 
@@ -117,22 +118,20 @@ def matrices(level: Level) -> dict[str, Any]:
         form = np.block([[f.real, f.imag], [-f.imag, f.real]])
         return found | {"right": np.ascontiguousarray(form.astype(np.float16))}
     found["steps"] = np.stack([steps.real, steps.imag]).astype(np.float32)
-    return found | (outer_factors(level) if columns == INNER else {})
+    return found | ({"factors": outer_factors(level)} if columns == INNER else {})
 
 
-def outer_factors(level: Level) -> dict[str, Any]:
-    """The factors between rows of 4096 elements that are tiles of 64 x 64, real and imaginary parts, in f32.
+def outer_factors(level: Level) -> Any:
+    """The factors between rows of 4096 elements that are tiles of 64 x 64: of points by rows or columns, in f32.
 
-    of_rows: those of the rows of a tile for each point, (2, rows, 64), divided by sqrt(rows). of_columns: those of its
-    columns, (2, rows, 4, 16). A product of both is the factor of an element.
+    They are the products of those of rows of a tile, divided by sqrt(rows), and of those of its columns: real and
+    imaginary parts of these and then of those, each (rows, 64), one after another.
     """
     points, places = np.arange(level.rows) + level.shift, np.arange(COLS)
     of_rows = roots(np.outer(points, COLS * places), level.rows * INNER) / np.sqrt(level.rows)
-    of_columns = roots(np.outer(points, places), level.rows * INNER).reshape(level.rows, 4, 16)
-    return {
-        name: np.stack([x.real, x.imag]).astype(np.float32)
-        for name, x in (("of_rows", of_rows), ("of_columns", of_columns))
-    }
+    of_columns = roots(np.outer(points, places), level.rows * INNER)
+    parts = of_rows.real, of_rows.imag, of_columns.real, of_columns.imag
+    return np.concatenate([x.reshape(-1) for x in parts]).astype(np.float32)
 
 
 _tensors: dict[Any, dict[str, Any]] = {}  # by device and level

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.long_conv.tables import COLS, INNER
+from pykittens.kernels.long_conv.tables import COLS, INNER, SLICE
 
 
 def places(
@@ -132,9 +132,6 @@ class ByPlace:
         """The places of the elements of the tile."""
         zero = pk.load(self.zero.parts(1)[0])
         return places(self.rows, self.n, self.tile, ahead, self.columns, self.column, zero)
-
-
-SLICE = 16  # columns of the tiles of a sequence that a warpgroup has at a time
 
 
 @dataclass(frozen=True, eq=False)
