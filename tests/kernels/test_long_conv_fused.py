@@ -150,7 +150,10 @@ def test_the_way_is_chosen_by_what_fits_and_by_an_estimate():
             fourier = Fourier(n, False)
             points = fourier.outer[0].rows
             found = fused_for(fourier, sequences, limits)
-            ways = fused_cycles(points, sequences, limits), passes_cycles(fourier, sequences, limits)
+            ways = (
+                fused_cycles(points, sequences, limits),
+                passes_cycles(fourier, sequences, limits),
+            )
             assert (found is not None) == (ways[0] <= ways[1])
             assert found is None or found.shared_bytes(points) <= limits.shared_bytes
     assert fused_for(Fourier(32768, False), 16384, limits) is not None

@@ -33,6 +33,8 @@ CASES = (
     {"batch": 3, "channels": 1, "length": 128, "taps": 128, "circular": True},
     {"batch": 2, "channels": 3, "length": 100, "taps": 7, "circular": True},
     {"batch": 1, "channels": 2, "length": 65, "taps": 65, "circular": False},
+    {"batch": 1, "channels": 1, "length": 8192, "taps": 7, "circular": True},
+    {"batch": 2, "channels": 1, "length": 5001, "taps": 7, "circular": False},
 )
 
 
@@ -68,7 +70,8 @@ def long_conv(
 
     Sequences and transforms are rounded to f16 where they are multiplied, after a power of two is taken out; sums are
     in f32. Sequences that are computed together, up to 128, share it, and a NaN or an infinity in one of them spreads
-    to the others. config: how the work of a block is cut. An ArgumentError for other arguments.
+    to the others. config: how the work of a block is cut; a FusedConfig for one launch of 4097 to 32768 positions, a
+    ConvConfig for passes through memory. An ArgumentError for other arguments.
 
         >>> u, filter = np.ones((1, 1, 8), np.float16), np.array([[1, 2, 3]], np.float32)
         >>> long_conv(u, filter)[0, 0].round(1).tolist()

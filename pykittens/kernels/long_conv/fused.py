@@ -182,9 +182,7 @@ class Group:
         for k in pk.range(SLICES // self.together):
             q = self.member + k * self.together
             parts = [at.inputs(i, [(a, q) for a in range(self.points)]) for i in members]
-            parts = [
-                [x * down for x in own] for own, (down, _) in zip(parts, scales, strict=True)
-            ]
+            parts = [[x * down for x in own] for own, (down, _) in zip(parts, scales, strict=True)]
             x = [ComplexTile(*z) if form.is_paired else z[0] for z in zip(*parts, strict=True)]
             for j, z in enumerate(points_of(x, self.shift)):
                 rows, columns = self.outer_factors(j, q)

@@ -290,9 +290,7 @@ class ConvPasses:
     ) -> None:
         """The launch that convolves sequences of some thousand elements."""
         ending = "sequences" if self.fourier.n % COLS else "tiles"
-        arrays = (
-            None if x is None else f"{x}_{ending}" for x in (u, before, *_two(outs))
-        )
+        arrays = (None if x is None else f"{x}_{ending}" for x in (u, before, *_two(outs)))
         u, before, *rest = arrays
         level, is_full = self.outer[0], self.n is None
         matrices = (*self.inner[1:], f"factors0{self.tag}")

@@ -44,9 +44,7 @@ def turned(z: Any, turns: float) -> Any:
     root = cmath.exp(2j * cmath.pi * turns)
     if not isinstance(z, ComplexTile):
         return ComplexTile(z * root.real, z * root.imag)
-    return ComplexTile(
-        z.re * root.real - z.im * root.imag, z.re * root.imag + z.im * root.real
-    )
+    return ComplexTile(z.re * root.real - z.im * root.imag, z.re * root.imag + z.im * root.real)
 
 
 def _sum(a: Any, b: ComplexTile) -> ComplexTile:
