@@ -26,7 +26,7 @@ from tests.kernels.test_long_conv_gradient import check as check_gradients
 from tests.kernels.test_long_conv_gradient import problem
 
 EIGHT = FusedConfig(2, 1, shared_factors=True)
-ONE = {2: FusedConfig(2, 2), 4: FusedConfig(2, 2), 8: EIGHT}  # that fit Hopper
+ONE = {2: FusedConfig(2, 2), 4: FusedConfig(2, 2, True), 8: EIGHT}  # that fit Hopper
 
 
 def config_of(n):

@@ -99,8 +99,12 @@ class FusedConfig:
         return TILE * tiles + 16 * COLS * points + 1536
 
 
-FUSED = (FusedConfig(2, 2), FusedConfig(2, 1, True), FusedConfig(2, 1), FusedConfig(1, 1))
+FUSED = (
+    *(FusedConfig(2, 2), FusedConfig(2, 2, True), FusedConfig(2, 1, True)),
+    *(FusedConfig(2, 1), FusedConfig(1, 1)),
+)
 MOST_POINTS = 8  # whose elements a warpgroup has in its registers
+FEW_POINTS = 2  # which leave registers to twiddle factors
 
 
 def fused_for(fourier: Fourier, sequences: int, limits: Limits) -> FusedConfig | None:
@@ -108,7 +112,12 @@ def fused_for(fourier: Fourier, sequences: int, limits: Limits) -> FusedConfig |
     if len(fourier.outer) != 1 or fourier.outer[0].rows > MOST_POINTS:
         return None
     points = fourier.outer[0].rows
-    fitting = [c for c in FUSED if c.shared_bytes(points) <= limits.shared_bytes]
+    fitting = [
+        config
+        for config in FUSED
+        if config.shared_factors or points <= FEW_POINTS
+        if config.shared_bytes(points) <= limits.shared_bytes
+    ]
     is_better = fused_cycles(points, sequences, limits) <= passes_cycles(fourier, sequences, limits)
     return fitting[0] if fitting and is_better else None
 

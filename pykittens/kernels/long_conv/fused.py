@@ -18,6 +18,7 @@ from pykittens.kernels.long_conv.transform import Transform, matrix_of, scales_o
 from pykittens.lang.std.complex_tile import ComplexTile
 
 SLICES = COLS // SLICE
+ON_THEIR_WAY = 8  # slices of inputs at once, and more where that saves no registers
 RIGHT = 2 * COLS  # rows and columns of a complex matrix in real form
 
 
@@ -194,16 +195,18 @@ class Group:
         self.meet(1, count)
         return [up for _, up in scales]
 
+    @pk.function
     def largest_of(self, at: Whole, largest: Any, w: Any, members: range, count: Any) -> list[Any]:
         """The largest magnitude of each sequence of the team."""
-        found = []
-        for i in members:
-            columns = (self.member + k * self.together for k in range(SLICES // self.together))
-            slices = [(a, q) for q in columns for a in range(self.points)]
-            most, *rest = (pk.abs(x) for x in at.inputs(i, slices))
-            for x in rest:
-                most = pk.maximum(most, x)
-            found.append(pk.max(most))
+        most = [pk.zeros(pk.f32, COLS, SLICE) for _ in members]
+        own = SLICES // self.together
+        each = min(max(ON_THEIR_WAY // (self.points * len(members)), 1), own)
+        for k in pk.range(own // each):
+            for i in members:
+                columns = [self.member + (k * each + c) * self.together for c in range(each)]
+                for x in at.inputs(i, [(a, q) for q in columns for a in range(self.points)]):
+                    most[i] = pk.maximum(most[i], pk.abs(x))
+        found = [pk.max(x) for x in most]
         if self.together == 1:
             return found
         slots = largest.parts(SLICE)
@@ -227,11 +230,9 @@ class Group:
             for j in range(self.points):
                 rows, columns = self.outer_factors(j, q)
                 own = self.pair(j)
-                parts = (pk.load(x.tiles(COLS, SLICE)[0, q]) for x in (own.re, own.im))
+                held = (pk.load(x.tiles(COLS, SLICE)[0, q]) for x in (own.re, own.im))
                 scale = pk.load(scales[(at.h * self.points + j) * COLS]) * even
-                z.append(
-                    ComplexTile(*parts).to(pk.f32).times_conj(columns).times_conj(rows * scale)
-                )
+                z.append(ComplexTile(*held).to(pk.f32).times_conj(columns).times_conj(rows * scale))
             for a, y in enumerate(from_points(z, self.shift)):
                 parts = [x * up for x, up in zip((y.re, y.im), ups, strict=False)]
                 at.store(outs, parts, a, q)

@@ -288,15 +288,14 @@ class ConvPasses:
         form: ConvForm,
         config: FusedConfig,
     ) -> None:
-        """The launch that convolves sequences of some thousand elements."""
+        """The launch that convolves sequences of up to 8 times 4096 elements."""
         ending = "sequences" if self.fourier.n % COLS else "tiles"
-        arrays = (None if x is None else f"{x}_{ending}" for x in (u, before, *_two(outs)))
-        u, before, *rest = arrays
-        level, is_full = self.outer[0], self.n is None
+        given = [None if x is None else f"{x}_{ending}" for x in (u, before, *_two(outs))]
+        level = self.outer[0]
         matrices = (*self.inner[1:], f"factors0{self.tag}")
-        args = (u, before, *spectrum, *matrices, *rest)
-        how = {"points": level.rows, "shift": level.shift, "is_full": is_full}
-        how |= {"form": form, "config": config}
+        args = (*given[:2], *spectrum, *matrices, *given[2:])
+        how: dict[str, Any] = {"points": level.rows, "shift": level.shift}
+        how |= {"is_full": self.n is None, "form": form, "config": config}
         self.steps.append(PlanStep(fused_tiles, args, how))
 
     def _cut(self, tiles: int, results: int, steps: int) -> tuple[ConvConfig, int]:
