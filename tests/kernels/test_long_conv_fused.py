@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import pykittens as pk
 from pykittens import settings
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.long_conv import filter_spectrum, long_conv, long_conv_backward
@@ -130,17 +131,31 @@ def test_no_launch_of_more_points_has_a_fault(n, circular):
     check_plan(long_conv_backward.plan(**arrays, config=config_of(n)), schedules=1)
 
 
-@pytest.mark.parametrize("shift", [0.0, -0.25, 0.4])
-@pytest.mark.parametrize("points", [1, 2, 4, 8, 16])
-def test_points_are_those_of_fourier_transforms(points, shift):
-    rng = np.random.default_rng(points)
-    a = np.arange(points)
+@pk.kernel(warps=1)
+def points_of_tiles(x, y, *, shift, is_real, is_back):
+    """The points of tiles, (2, count, 16, 16), real and imaginary parts, or what has these points."""
+    count = pk.static(x.shape[1])
+    pk.grid(1)
+    given = [[pk.load(x[i, a, 0, 0], rows=16, cols=16) for i in range(2)] for a in range(count)]
+    tiles = [re if is_real else ComplexTile(re, im) for re, im in given]
+    for j, z in enumerate((from_points if is_back else points_of)(tiles, shift)):
+        pk.store(y[0, j, 0, 0], z.re)
+        pk.store(y[1, j, 0, 0], z.im)
+
+
+@pytest.mark.parametrize(("shift", "is_real"), [(0.0, False), (-0.25, True), (0.4, False)])
+@pytest.mark.parametrize("points", [2, 4, 8, 16])
+def test_points_are_those_of_fourier_transforms(points, shift, is_real):
+    rng, a = np.random.default_rng(points), np.arange(points)
     matrix = np.exp(-2j * np.pi * np.outer(a + shift, a) / points)
-    x = rng.standard_normal(points) + 1j * rng.standard_normal(points)
-    found = points_of([ComplexTile(z.real, z.imag) for z in x], shift)
-    np.testing.assert_allclose([z.re + 1j * z.im for z in found], matrix @ x, atol=1e-12)
-    back = from_points(found, shift)
-    np.testing.assert_allclose([z.re + 1j * z.im for z in back], points * x, atol=1e-12)
+    x = rng.standard_normal((2, points, 16, 16)).astype(np.float32)
+    x[1] *= not is_real
+    found, back = np.empty_like(x), np.empty_like(x)
+    points_of_tiles(x, found, shift=shift, is_real=is_real, is_back=False)
+    wanted = np.einsum("ja,arc->jrc", matrix, x[0] + 1j * x[1])
+    np.testing.assert_allclose(found[0] + 1j * found[1], wanted, atol=1e-5)
+    points_of_tiles(found, back, shift=shift, is_real=False, is_back=True)
+    np.testing.assert_allclose(back, points * x, atol=1e-4)
 
 
 def test_the_way_is_chosen_by_what_fits_and_by_an_estimate():

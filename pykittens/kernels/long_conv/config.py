@@ -96,7 +96,7 @@ class FusedConfig:
     def shared_bytes(self, points: int) -> int:
         """Bytes of shared memory of a block for sequences of so many tiles."""
         tiles = 2 * points * self.teams + 2 * self.groups + 4 + 2 * self.shared_factors
-        return TILE * tiles + 16 * COLS * points + 1536
+        return TILE * tiles + 16 * COLS * points + 1024 * (self.groups + 1) + 512
 
 
 FUSED = (

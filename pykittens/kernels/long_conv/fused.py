@@ -13,7 +13,7 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.long_conv.points import from_points, points_of
 from pykittens.kernels.long_conv.tables import COLS, SLICE
-from pykittens.kernels.long_conv.tiles import Whole
+from pykittens.kernels.long_conv.tiles import Whole, zeros_of
 from pykittens.kernels.long_conv.transform import Transform, matrix_of, scales_of
 from pykittens.lang.std.complex_tile import ComplexTile
 
@@ -66,6 +66,7 @@ def fused_tiles(  # type: ignore[no-untyped-def]
     matrix: Any = pk.shared(pk.st(pk.f16, RIGHT, RIGHT))
     table: Any = pk.shared(pk.sv(pk.f32, 4 * points * COLS))
     planes: Any = pk.shared(tile, count=2) if config.shared_factors else None
+    zeros: Any = pk.shared(pk.sv(pk.int32, SLICE), count=groups) if len(U.shape) == 3 else None
     largest: Any = None if together == 1 else pk.shared(pk.sv(pk.f32, SLICE * members * groups))
     is_here: Any = pk.semaphore(1, count=groups)
     is_ready: Any = pk.semaphore(groups)
@@ -80,6 +81,7 @@ def fused_tiles(  # type: ignore[no-untyped-def]
         is_ready.wait(0)
         team, member = (w, 0) if together == 1 else (w // together, w % together)
         own = Group(team, member, together, points, shift, memory, table, met)
+        zero = None if zeros is None else zeros_of(zeros[w])
         spectrum = ComplexTile(spectra[2 * w], spectra[2 * w + 1])
         # With 64 rows and no shift, the matrix from the left is that from the right.
         left = ComplexTile(*(matrix.tiles(COLS, COLS)[0, i] for i in range(2)))
@@ -91,9 +93,10 @@ def fused_tiles(  # type: ignore[no-untyped-def]
             item = task * teams + team
             if item < total:
                 h, later = item // steps, pk.minimum(item + tasks.blocks * teams, total - 1)
-                at = Whole(arrays, item % steps * members, h)
+                at = Whole(arrays, item % steps * members, h, zero)
                 ups = own.outer_forward(at, largest, w, form, count)
-                Whole(arrays, later % steps * members, later // steps).prefetch(points, members)
+                to_come = Whole(arrays, later % steps * members, later // steps, zero)
+                to_come.prefetch(points, members)
                 for k in pk.range(points // together):
                     j = member + k * together
                     pair = own.pair(j)

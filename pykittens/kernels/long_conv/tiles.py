@@ -138,12 +138,14 @@ class ByPlace:
 class Whole:
     """Whole sequences of channel h, of batches from `first` on: slices of 16 columns of the tiles of each.
 
-    Arrays are (batch, channels, rows, 4, 16), or (batch, channels, n), of which elements are moved one by one.
+    Arrays are (batch, channels, rows, 4, 16), or (batch, channels, n), of which elements are moved one by one. zero: as of
+    `ByPlace`, for these.
     """
 
     arrays: dict[str, Any]
     first: Any
     h: Any
+    zero: Any
 
     def inputs(self, i: int, slices: list[tuple[Any, Any]]) -> list[Any]:
         """Slices (tile, slice) of sequence i of a pair, through the gate, in f32; 0 past the end."""
@@ -159,7 +161,7 @@ class Whole:
         b = pk.minimum(self.first + i, x.shape[0] - 1) if i else self.first
         if len(x.shape) == 5:
             return pk.load(x[b, self.h, :, q][a, 0], rows=COLS, cols=SLICE)
-        return pk.gather(x[b, self.h, :], whole_places(a, q))
+        return pk.gather(x[b, self.h, :], self.places(a, q))
 
     @pk.function
     def store(self, outs: Any, parts: list[Any], a: Any, q: Any) -> None:
@@ -172,7 +174,12 @@ class Whole:
                     if len(out.shape) == 5:
                         pk.store(out[self.first + i, self.h, :, q][a, 0], y)
                     else:
-                        pk.scatter(out[self.first + i, self.h, :], whole_places(a, q), y)
+                        pk.scatter(out[self.first + i, self.h, :], self.places(a, q), y)
+
+    def places(self, a: Any, q: Any) -> Any:
+        """The element of a sequence at each place of slice q of tile a."""
+        row = a * COLS + pk.load(self.zero.parts(1)[0]) + pk.row_index(COLS)
+        return row * COLS + (q * SLICE + pk.col_index(SLICE))
 
     def prefetch(self, points: int, members: int) -> None:
         """Start to bring what is read first of the sequences to the L2 cache."""
@@ -184,11 +191,6 @@ class Whole:
                     continue
                 for q in range(COLS // SLICE):
                     pk.prefetch(x[b, self.h, :, q], rows=points * COLS, cols=SLICE)
-
-
-def whole_places(a: Any, q: Any) -> Any:
-    """The element of a sequence at each place of slice q of tile a."""
-    return (a * COLS + pk.row_index(COLS)) * COLS + (q * SLICE + pk.col_index(SLICE))
 
 
 def zeros_of(vector: Any) -> Any:
