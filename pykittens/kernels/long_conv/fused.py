@@ -51,6 +51,7 @@ def fused_tiles(  # type: ignore[no-untyped-def]
     """
     batch, channels = U.shape[0], U.shape[1]
     groups, teams, members = config.groups, config.teams, 1 + form.is_paired
+    pk.require(teams in (1, groups), "a team is a warpgroup, or all")
     together = groups // teams
     arrays = {"u": U, "before": before, "after": after, "after2": after2}
     arrays = {name: x for name, x in arrays.items() if x is not None}
@@ -79,7 +80,7 @@ def fused_tiles(  # type: ignore[no-untyped-def]
         share(w, groups, (right, matrix), (factors, table), (twiddle, planes))
         is_ready.arrive()
         is_ready.wait(0)
-        team, member = (w, 0) if together == 1 else (w // together, w % together)
+        team, member = (w, 0) if together == 1 else (0, w)  # a team is a warpgroup, or all
         own = Group(team, member, together, points, shift, memory, table, met)
         zero = None if zeros is None else zeros_of(zeros[w])
         spectrum = ComplexTile(spectra[2 * w], spectra[2 * w + 1])
@@ -92,9 +93,10 @@ def fused_tiles(  # type: ignore[no-untyped-def]
         for (task,) in tasks:
             item = task * teams + team
             if item < total:
-                h, later = item // steps, pk.minimum(item + tasks.blocks * teams, total - 1)
+                h = item // steps
                 at = Whole(arrays, item % steps * members, h, zero)
                 ups = own.outer_forward(at, largest, w, form, count)
+                later = pk.minimum(item + tasks.blocks * teams, total - 1)
                 to_come = Whole(arrays, later % steps * members, later // steps, zero)
                 to_come.prefetch(points, members)
                 for k in pk.range(points // together):
