@@ -161,18 +161,22 @@ def test_points_are_those_of_fourier_transforms(points, shift, is_real):
 def test_the_way_is_chosen_by_what_fits_and_by_an_estimate():
     limits = limits_of(np.zeros(1))
     for n in (5000, 8192, 16384, 30000, 32768):
+        fourier = Fourier(n, False)
+        points = fourier.outer[0].rows
         for sequences in (1, 100, 132, 133, 5000):
-            fourier = Fourier(n, False)
-            points = fourier.outer[0].rows
             found = fused_for(fourier, sequences, limits)
-            ways = (
-                fused_cycles(points, sequences, limits),
-                passes_cycles(fourier, sequences, limits),
-            )
-            assert (found is not None) == (ways[0] <= ways[1])
-            assert found is None or found.shared_bytes(points) <= limits.shared_bytes
-    assert fused_for(Fourier(32768, False), 16384, limits) is not None
+            through_memory = passes_cycles(fourier, sequences, limits)
+            if found is None:
+                cycles = [fused_cycles(c, points, sequences, limits) for c in FUSED]
+                assert min(cycles) > through_memory
+            else:
+                assert fused_cycles(found, points, sequences, limits) <= through_memory
+                assert found.shared_bytes(points) <= limits.shared_bytes
+    assert fused_for(Fourier(32768, False), 16384, limits) == EIGHT
     assert fused_for(Fourier(32768, False), 1, limits) is None
+    # A sequence for each multiprocessor is better than two for half of them.
+    assert fused_for(Fourier(8192, False), 132, limits).teams == 1
+    assert fused_for(Fourier(8192, False), 2 * 132, limits).teams == 2
     for n in (100, 4096, 32769, 65536, 2**20):
         assert fused_for(Fourier(n, False), 5000, limits) is None
 

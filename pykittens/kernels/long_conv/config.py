@@ -77,6 +77,7 @@ def parts_for(tiles: int, steps: int, config: ConvConfig, limits: Limits) -> int
 # Cycles of a multiprocessor for 4096 complex elements: of their transforms, measured on an H200, and of an outer level
 # in shared memory, from its instructions.
 OF_A_TILE, OF_A_LEVEL = 4500, 1500
+ALONE = 1.5  # of them, if no other warpgroup multiplies while one combines
 BYTES_A_CYCLE = 19.0  # of memory, for each multiprocessor of an H200
 OF_A_LAUNCH = 5000  # cycles between launches that follow one another
 LAUNCHES = 4  # more of them, through memory: scales, the first and the last level
@@ -118,13 +119,19 @@ def fused_for(fourier: Fourier, sequences: int, limits: Limits) -> FusedConfig |
         if config.shared_factors or points <= FEW_POINTS
         if config.shared_bytes(points) <= limits.shared_bytes
     ]
-    is_better = fused_cycles(points, sequences, limits) <= passes_cycles(fourier, sequences, limits)
-    return fitting[0] if fitting and is_better else None
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda config: fused_cycles(config, points, sequences, limits))
+    is_better = fused_cycles(best, points, sequences, limits) <= passes_cycles(
+        fourier, sequences, limits
+    )
+    return best if is_better else None
 
 
-def fused_cycles(points: int, sequences: int, limits: Limits) -> float:
+def fused_cycles(config: FusedConfig, points: int, sequences: int, limits: Limits) -> float:
     """Cycles of the busiest multiprocessor for sequences or pairs of so many tiles each, in one launch."""
-    return -(-sequences // limits.multiprocessors) * points * (OF_A_TILE + OF_A_LEVEL)
+    tiles = -(-sequences // (config.teams * limits.multiprocessors)) * config.teams * points
+    return tiles * (OF_A_TILE + OF_A_LEVEL) * (ALONE if config.groups == 1 else 1.0)
 
 
 def passes_cycles(fourier: Fourier, sequences: int, limits: Limits) -> float:
