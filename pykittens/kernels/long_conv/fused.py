@@ -203,7 +203,7 @@ class Group:
     @pk.function
     def largest_of(self, at: Whole, largest: Any, w: Any, members: range, count: Any) -> list[Any]:
         """The largest magnitude of each sequence of the team."""
-        most = [pk.zeros(pk.f32, COLS, SLICE) for _ in members]
+        most: list[Any] = [pk.zeros(pk.f32, COLS, SLICE) for _ in members]
         own = SLICES // self.together
         each = min(max(ON_THEIR_WAY // (self.points * len(members)), 1), own)
         for k in pk.range(own // each):
@@ -211,18 +211,18 @@ class Group:
                 columns = [self.member + (k * each + c) * self.together for c in range(each)]
                 for x in at.inputs(i, [(a, q) for q in columns for a in range(self.points)]):
                     most[i] = pk.maximum(most[i], pk.abs(x))
-        found = [pk.max(x) for x in most]
+        found: list[Any] = [pk.max(x) for x in most]
         if self.together == 1:
             return found
         slots = largest.parts(SLICE)
-        for i, most in enumerate(found):
-            pk.store(slots[len(members) * w + i], pk.zeros(pk.f32, SLICE) + most)
+        for i, own_most in enumerate(found):
+            pk.store(slots[len(members) * w + i], pk.zeros(pk.f32, SLICE) + own_most)
         self.meet(0, count)
         first = len(members) * self.together * self.team
         for i in members:
-            for k in range(self.together):
-                other = largest.parts(1)[(first + len(members) * k + i) * SLICE]
-                found[i] = pk.maximum(found[i], pk.load(other))
+            for group in range(self.together):
+                slot = (first + len(members) * group + i) * SLICE
+                found[i] = pk.maximum(found[i], pk.load(largest.parts(1)[slot]))
         return found
 
     @pk.function

@@ -138,8 +138,8 @@ class ByPlace:
 class Whole:
     """Whole sequences of channel h, of batches from `first` on: slices of 16 columns of the tiles of each.
 
-    Arrays are (batch, channels, rows, 4, 16), or (batch, channels, n), of which elements are moved one by one. zero: as of
-    `ByPlace`, for these.
+    Arrays are (batch, channels, rows, 4, 16), or (batch, channels, n), of which elements are moved one by one. zero: as
+    of `ByPlace`, for these.
     """
 
     arrays: dict[str, Any]
