@@ -98,7 +98,7 @@ def fused_tiles(  # type: ignore[no-untyped-def]
                 ups = own.outer_forward(at, largest, w, form, count)
                 later = pk.minimum(item + tasks.blocks * teams, total - 1)
                 to_come = Whole(arrays, later % steps * members, later // steps, zero)
-                to_come.prefetch(points, members)
+                to_come.prefetch(points, members, member, together)
                 for k in pk.range(points // together):
                     j = member + k * together
                     pair = own.pair(j)

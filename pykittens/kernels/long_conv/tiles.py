@@ -181,16 +181,17 @@ class Whole:
         row = a * COLS + pk.load(self.zero.parts(1)[0]) + pk.row_index(COLS)
         return row * COLS + (q * SLICE + pk.col_index(SLICE))
 
-    def prefetch(self, points: int, members: int) -> None:
-        """Start to bring what is read first of the sequences to the L2 cache."""
+    def prefetch(self, points: int, members: int, part: Any, parts: int) -> None:
+        """Start to bring one of so many parts of what is read first of the sequences to the L2 cache."""
         for x in (self.arrays[name] for name in ("u", "before") if name in self.arrays):
             for i in range(members):
                 b = pk.minimum(self.first + i, x.shape[0] - 1)
                 if len(x.shape) == 3:
-                    pk.prefetch(x[b, self.h, 0], cols=points * INNER)
+                    pk.prefetch(x[b, self.h, part], cols=points * INNER // parts)
                     continue
-                for q in range(COLS // SLICE):
-                    pk.prefetch(x[b, self.h, :, q], rows=points * COLS, cols=SLICE)
+                for q in range(COLS // SLICE // parts):
+                    own = x[b, self.h, :, part + q * parts]
+                    pk.prefetch(own, rows=points * COLS, cols=SLICE)
 
 
 def zeros_of(vector: Any) -> Any:
