@@ -103,8 +103,9 @@ class Plan:
         kernel = step.kernel.record(check(step.kernel.parameters, args, step.constants))
         outputs = written(kernel)
         for param, name in zip(kernel.params, step.names, strict=True):
-            if name in self.arrays.copies and param.name in outputs:
-                view = self.arrays.views[name]
+            own = self.arrays.aliases.get(name, (name,))[0]
+            if own in self.arrays.copies and param.name in outputs:
+                view = self.arrays.views[own]
                 view[...] = memory[name].reshape(view.shape)
 
     def compile(self, arch: str) -> None:

@@ -8,8 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from pykittens.kernels.limits import limits_of  # noqa: E402
 from pykittens.kernels.long_conv import filter_spectrum, long_conv  # noqa: E402
-from pykittens.kernels.long_conv.config import ConvConfig  # noqa: E402
+from pykittens.kernels.long_conv.config import FUSED, ConvConfig  # noqa: E402
+from pykittens.kernels.long_conv.tables import Fourier  # noqa: E402
 from tests.long_conv_random import ConvProblem, check, explicit, problem, tensors  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuFFT")]
@@ -34,6 +36,23 @@ def test_many_sequences(n, circular):
     for config in (None, ConvConfig(1, 1), ConvConfig(1, 1, 1, parts=3)):
         found = long_conv(*given[:2], **gates, circular=circular, config=config)
         assert (found - wanted).abs().max() <= 2**-7 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("circular", [False, True])
+@pytest.mark.parametrize("gates", [False, True])
+@pytest.mark.parametrize("n", [4097, 8192, 12_288, 16384, 20_001, 32768])
+def test_sequences_in_one_launch(n, gates, circular):
+    """Each configuration that fits, with more sequences than the multiprocessors take at once."""
+    p = ConvProblem(3, 200, n, n, circular, (gates, gates), False, False)
+    given = tensors(p, "cuda")
+    wanted = explicit(*(None if x is None else x.double() for x in given), circular)
+    names = {"gate_before": given[2], "gate_after": given[3]}
+    limits, points = limits_of(given[0]), Fourier(n, False).outer[0].rows
+    fitting = [c for c in FUSED if c.shared_bytes(points) <= limits.shared_bytes]
+    for config in (None, *fitting):
+        found = long_conv(*given[:2], **names, circular=circular, config=config)
+        assert (found - wanted).abs().max() <= 2**-7 * wanted.abs().max()
+    check(p, "cuda")
 
 
 def test_a_spectrum_in_a_graph():

@@ -31,7 +31,10 @@ TOO_LARGE = {
 SPILLED_BYTES = {"sm_80": 32, "sm_89": 32}
 # Transforms of long convolutions take all registers of a thread where warpgroups do not share them out.
 SPILLED_TRANSFORMS = 160
-TRANSFORMS = tuple(f"library_long_conv-case{i}-convolved_tiles" for i in range(3))
+TRANSFORMS = (
+    *(f"library_long_conv-case{i}-convolved_tiles" for i in range(3)),
+    *(f"library_long_conv-case{i}-fused_tiles" for i in range(3, 5)),
+)
 PACKED = ("128x48x3-128", "128x48x2-128", "64x48x2-256")  # merging parts of packed heads
 SPILLED = (
     *("attention", "add-f16-unaligned", "library_hedgehog_attention-case0-hedgehog_outputs"),

@@ -64,6 +64,11 @@ def check_delta(case: Any, device: str) -> None:
     delta_random.check(case, device, gated_delta_rule)
 
 
+def long_sequences(rng: random.Random, longest: int = 2**15) -> Any:
+    """Convolutions in one launch of up to 32768 positions, of many sequences unless they are emulated."""
+    return long_conv_random.problem(rng, longest, 2**17 if longest <= SHORT else 2**22)
+
+
 _linear = linear_random.LinearProblem
 LINEAR = of("linear_random", linear_random.problem, linear_random.check, _linear)
 GATED = of("linear_random", gated, linear_random.check, _linear)
@@ -75,6 +80,6 @@ HEDGEHOG = of(
 )
 CONV = of("conv_random", conv_random.problem, conv_random.check, conv_random.ConvProblem)
 LONG_CONV = of(
-    *("long_conv_random", long_conv_random.problem, long_conv_random.check),
+    *("long_conv_random", long_sequences, long_conv_random.check),
     long_conv_random.ConvProblem,
 )

@@ -258,7 +258,9 @@ class TensorShadow:
     def add(self, leading: tuple[int, ...], new: AccessRecord, known: Clock, meet: Meet) -> None:
         """Compare an access to a matrix of the tensor with earlier ones, and keep it."""
         for cell in self._cells(leading, new):
-            self.cells[cell] = compare(self.cells.get(cell, []), new, known, meet)
+            # Records of elements are joined, each cell's with its own.
+            own = new if new.elements is None else replace(new)
+            self.cells[cell] = compare(self.cells.get(cell, []), own, known, meet)
 
     def _cells(
         self, leading: tuple[int, ...], new: AccessRecord

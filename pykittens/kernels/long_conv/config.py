@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykittens.kernels.limits import Limits, first_that_fits
-from pykittens.kernels.long_conv.tables import COLS
+from pykittens.kernels.long_conv.tables import COLS, INNER, Fourier
 
 TILE = 2 * COLS * COLS  # bytes of a tile of 16-bit elements
 OF_A_FILTER = 0.3  # of the time of a step, to begin with another filter
@@ -72,3 +72,74 @@ def parts_for(tiles: int, steps: int, config: ConvConfig, limits: Limits) -> int
 
     counts: list[int] = sorted({-(-steps // each) for each in range(1, steps + 1)})
     return min(counts, key=steps_of_a_block)  # of equals the fewest
+
+
+# Cycles of a multiprocessor for 4096 complex elements: of their transforms, measured on an H200, and of an outer level
+# in shared memory, from its instructions.
+OF_A_TILE, OF_A_LEVEL = 4500, 1500
+ALONE = 1.5  # of them, if no other warpgroup multiplies while one combines
+BYTES_A_CYCLE = 19.0  # of memory, for each multiprocessor of an H200
+OF_A_LAUNCH = 5000  # cycles between launches that follow one another
+LAUNCHES = 4  # more of them, through memory: scales, the first and the last level
+
+
+@dataclass(frozen=True)
+class FusedConfig:
+    """The work of a block of fused_tiles: `groups` warpgroups in `teams`, each with the tiles of a sequence or a pair.
+
+    shared_factors: the twiddle factors of the innermost level are in shared memory, not in registers.
+    """
+
+    groups: int
+    teams: int
+    shared_factors: bool = False
+
+    def shared_bytes(self, points: int) -> int:
+        """Bytes of shared memory of a block for sequences of so many tiles."""
+        tiles = 2 * points * self.teams + 2 * self.groups + 4 + 2 * self.shared_factors
+        return TILE * tiles + 16 * COLS * points + 1024 * (self.groups + 1) + 512
+
+
+FUSED = (
+    *(FusedConfig(2, 2), FusedConfig(2, 2, True), FusedConfig(2, 1, True)),
+    *(FusedConfig(2, 1), FusedConfig(1, 1)),
+)
+MOST_POINTS = 8  # whose elements a warpgroup has in its registers
+FEW_POINTS = 2  # which leave registers to twiddle factors
+
+
+def fused_for(fourier: Fourier, sequences: int, limits: Limits) -> FusedConfig | None:
+    """The configuration of fused_tiles for so many sequences or pairs; None if passes through memory are better."""
+    if len(fourier.outer) != 1 or fourier.outer[0].rows > MOST_POINTS:
+        return None
+    points = fourier.outer[0].rows
+    fitting = [
+        config
+        for config in FUSED
+        if config.shared_factors or points <= FEW_POINTS
+        if config.shared_bytes(points) <= limits.shared_bytes
+    ]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda config: fused_cycles(config, points, sequences, limits))
+    is_better = fused_cycles(best, points, sequences, limits) <= passes_cycles(
+        fourier, sequences, limits
+    )
+    return best if is_better else None
+
+
+def fused_cycles(config: FusedConfig, points: int, sequences: int, limits: Limits) -> float:
+    """Cycles of the busiest multiprocessor for sequences or pairs of so many tiles each, in one launch."""
+    tiles = -(-sequences // (config.teams * limits.multiprocessors)) * config.teams * points
+    return tiles * (OF_A_TILE + OF_A_LEVEL) * (ALONE if config.groups == 1 else 1.0)
+
+
+def passes_cycles(fourier: Fourier, sequences: int, limits: Limits) -> float:
+    """The same through memory, which all multiprocessors share alike.
+
+    An element is read for the scales, and read and written by the first level, the transforms and the last level: in
+    16 bits a part, of which quarters have one at both ends and pairs two.
+    """
+    bytes_each = 28 if fourier.is_cyclic else 22
+    tiles = sequences * fourier.length // INNER / limits.multiprocessors
+    return tiles * (OF_A_TILE + bytes_each * INNER / BYTES_A_CYCLE) + LAUNCHES * OF_A_LAUNCH

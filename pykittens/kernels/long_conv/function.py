@@ -20,7 +20,7 @@ from pykittens.kernels.long_conv.call import (
     given_spectrum,
     spectrum_shapes,
 )
-from pykittens.kernels.long_conv.config import ConvConfig
+from pykittens.kernels.long_conv.config import ConvConfig, FusedConfig
 from pykittens.kernels.long_conv.passes import ConvPasses
 from pykittens.kernels.long_conv.reference import reference
 from pykittens.kernels.long_conv.tables import Fourier
@@ -33,6 +33,8 @@ CASES = (
     {"batch": 3, "channels": 1, "length": 128, "taps": 128, "circular": True},
     {"batch": 2, "channels": 3, "length": 100, "taps": 7, "circular": True},
     {"batch": 1, "channels": 2, "length": 65, "taps": 65, "circular": False},
+    {"batch": 1, "channels": 1, "length": 8192, "taps": 7, "circular": True},
+    {"batch": 2, "channels": 1, "length": 5001, "taps": 7, "circular": False},
 )
 
 
@@ -55,7 +57,7 @@ def long_conv(
     gate_after: Any = None,
     circular: bool = False,
     spectrum: tuple[Any, ...] = (),
-    config: ConvConfig | None = None,
+    config: ConvConfig | FusedConfig | None = None,
 ) -> Plan:
     """gate_after * (the convolution of gate_before * u with the filter of each channel), by Fourier transforms.
 
@@ -68,7 +70,8 @@ def long_conv(
 
     Sequences and transforms are rounded to f16 where they are multiplied, after a power of two is taken out; sums are
     in f32. Sequences that are computed together, up to 128, share it, and a NaN or an infinity in one of them spreads
-    to the others. config: how the work of a block is cut. An ArgumentError for other arguments.
+    to the others. config: how the work of a block is cut; a FusedConfig for one launch of 4097 to 32768 positions, a
+    ConvConfig for passes through memory. An ArgumentError for other arguments.
 
         >>> u, filter = np.ones((1, 1, 8), np.float16), np.array([[1, 2, 3]], np.float32)
         >>> long_conv(u, filter)[0, 0].round(1).tolist()
@@ -132,7 +135,7 @@ def long_conv_backward(
     gate_after: Any = None,
     circular: bool = False,
     spectrum: tuple[Any, ...] = (),
-    config: ConvConfig | None = None,
+    config: ConvConfig | FusedConfig | None = None,
 ) -> Plan:
     """The gradients of u and filter, and then those of gate_before and gate_after if these are given.
 

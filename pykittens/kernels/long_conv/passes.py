@@ -8,8 +8,16 @@ from typing import Any
 from pykittens.kernels.arrays import Arrays, Made
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.long_conv.call import spectrum_shapes
-from pykittens.kernels.long_conv.config import ConvConfig, ConvForm, config_for, parts_for
+from pykittens.kernels.long_conv.config import (
+    ConvConfig,
+    ConvForm,
+    FusedConfig,
+    config_for,
+    fused_for,
+    parts_for,
+)
 from pykittens.kernels.long_conv.forward import convolved_tiles, filter_tiles
+from pykittens.kernels.long_conv.fused import fused_tiles
 from pykittens.kernels.long_conv.gradient import correlated_tiles, sum_parts
 from pykittens.kernels.long_conv.outer import (
     even_scales,
@@ -31,7 +39,7 @@ class ConvPasses:
     arrays: Arrays
     fourier: Fourier
     circular: bool
-    config: ConvConfig | None = None
+    config: ConvConfig | FusedConfig | None = None
     tag: str = ""
     steps: list[PlanStep] = field(default_factory=list)
     scratch: dict[str, Scratch] = field(default_factory=dict)
@@ -63,6 +71,8 @@ class ConvPasses:
         for name in names:
             self.arrays.reshape(name, shape)
             self.arrays.alias(f"{name}_sequences", name, (batch, self.channels, n))
+            if n % COLS == 0:
+                self.arrays.alias(f"{name}_tiles", name, (batch, self.channels, n // COLS, 4, 16))
 
     def add_spectrum(self) -> tuple[str, ...]:
         """Find the transforms of `filter`, which the call makes; the names of their arrays."""
@@ -97,6 +107,12 @@ class ConvPasses:
             self._tiles(spectrum, u, before, outs, form, batch)
             return
         pairs = -(-batch // (1 + form.is_paired))
+        config = self.config or fused_for(
+            self.fourier, self.channels * pairs, limits_of(self.arrays.like)
+        )
+        if isinstance(config, FusedConfig):
+            self._fused(spectrum, u, before, outs, form, config)
+            return
         ups = self._find_scales(u, before, batch)
         z = self._forward(u, before, batch, form.is_paired, self.n)
         y = self._made(f"{u}_convolved{self.tag}", (2 * pairs, self.rows, COLS), "f16")
@@ -263,11 +279,31 @@ class ConvPasses:
         how = {"rows": self.fourier.inner.rows, "form": form, "config": config}
         self.steps.append(PlanStep(convolved_tiles, args, how))
 
+    def _fused(
+        self,
+        spectrum: tuple[str, ...],
+        u: str,
+        before: str | None,
+        outs: tuple[Output, ...],
+        form: ConvForm,
+        config: FusedConfig,
+    ) -> None:
+        """The launch that convolves sequences of up to 8 times 4096 elements."""
+        ending = "sequences" if self.fourier.n % COLS else "tiles"
+        given = [None if x is None else f"{x}_{ending}" for x in (u, before, *_two(outs))]
+        level = self.outer[0]
+        matrices = (*self.inner[1:], f"factors0{self.tag}")
+        args = (*given[:2], *spectrum, *matrices, *given[2:])
+        how: dict[str, Any] = {"points": level.rows, "shift": level.shift}
+        how |= {"is_full": self.n is None, "form": form, "config": config}
+        self.steps.append(PlanStep(fused_tiles, args, how))
+
     def _cut(self, tiles: int, results: int, steps: int) -> tuple[ConvConfig, int]:
         """The configuration for so many tiles of a stage and of results, and into how many parts steps are cut."""
         limits = limits_of(self.arrays.like)
         is_direct = bool(self.outer) or self.fourier.length == self.fourier.n
-        config = self.config or config_for(tiles * is_direct, results * is_direct, limits)
+        given = self.config if isinstance(self.config, ConvConfig) else None
+        config = given or config_for(tiles * is_direct, results * is_direct, limits)
         return config, parts_for(-(-self.rows // COLS), steps, config, limits)
 
 

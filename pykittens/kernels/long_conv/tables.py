@@ -32,6 +32,7 @@ from pykittens.runtime.launch import current_stream
 
 COLS = 64  # of an innermost matrix, and rows of a tile
 INNER = COLS * COLS  # elements of a sequence whose transform a warpgroup has in its registers
+SLICE = 16  # columns of the tiles of a sequence that a warpgroup combines at a time
 QUARTER = -0.25
 
 
@@ -116,7 +117,21 @@ def matrices(level: Level) -> dict[str, Any]:
     if columns == COLS:
         form = np.block([[f.real, f.imag], [-f.imag, f.real]])
         return found | {"right": np.ascontiguousarray(form.astype(np.float16))}
-    return found | {"steps": np.stack([steps.real, steps.imag]).astype(np.float32)}
+    found["steps"] = np.stack([steps.real, steps.imag]).astype(np.float32)
+    return found | ({"factors": outer_factors(level)} if columns == INNER else {})
+
+
+def outer_factors(level: Level) -> Any:
+    """The factors between rows of 4096 elements that are tiles of 64 x 64: of points by rows or columns, in f32.
+
+    They are the products of those of rows of a tile, divided by sqrt(rows), and of those of its columns: real and
+    imaginary parts of these and then of those, each (rows, 64), one after another.
+    """
+    points, places = np.arange(level.rows) + level.shift, np.arange(COLS)
+    of_rows = roots(np.outer(points, COLS * places), level.rows * INNER) / np.sqrt(level.rows)
+    of_columns = roots(np.outer(points, places), level.rows * INNER)
+    parts = of_rows.real, of_rows.imag, of_columns.real, of_columns.imag
+    return np.concatenate([x.reshape(-1) for x in parts]).astype(np.float32)
 
 
 _tensors: dict[Any, dict[str, Any]] = {}  # by device and level
@@ -131,8 +146,8 @@ def matrices_like(array: Any, level: Level) -> dict[str, Any]:
         return made
     key = found.device, level
     if key not in _tensors:
-        dtypes = {name: "f32" if name == "steps" else "f16" for name in made}
-        _tensors[key] = {name: empty(array, x.shape, dtypes[name]) for name, x in made.items()}
+        dtypes = {np.dtype(np.float16): "f16", np.dtype(np.float32): "f32"}
+        _tensors[key] = {name: empty(array, x.shape, dtypes[x.dtype]) for name, x in made.items()}
         for name, x in made.items():
             _tensors[key][name].copy_(sys.modules["torch"].from_numpy(x))
         if not isinstance(found.device, str):  # other streams read them, too

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.long_conv.tables import COLS
+from pykittens.kernels.long_conv.tables import COLS, INNER, SLICE
 
 
 def places(
@@ -132,6 +132,66 @@ class ByPlace:
         """The places of the elements of the tile."""
         zero = pk.load(self.zero.parts(1)[0])
         return places(self.rows, self.n, self.tile, ahead, self.columns, self.column, zero)
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Whole sequences of channel h, of batches from `first` on: slices of 16 columns of the tiles of each.
+
+    Arrays are (batch, channels, rows, 4, 16), or (batch, channels, n), of which elements are moved one by one. zero: as
+    of `ByPlace`, for these.
+    """
+
+    arrays: dict[str, Any]
+    first: Any
+    h: Any
+    zero: Any
+
+    def inputs(self, i: int, slices: list[tuple[Any, Any]]) -> list[Any]:
+        """Slices (tile, slice) of sequence i of a pair, through the gate, in f32; 0 past the end."""
+        # All are on their way before the first is waited for.
+        given = [[self.load(name, i, *at) for name in ("u", "before")] for at in slices]
+        return [gated(x.to(pk.f32), gate if gate is None else gate.to(pk.f32)) for x, gate in given]
+
+    def load(self, name: str, i: int, a: Any, q: Any) -> Any:
+        """Slice q of tile a of an array as it is; None if there is no such array."""
+        if name not in self.arrays:
+            return None
+        x = self.arrays[name]
+        b = pk.minimum(self.first + i, x.shape[0] - 1) if i else self.first
+        if len(x.shape) == 5:
+            return pk.load(x[b, self.h, :, q][a, 0], rows=COLS, cols=SLICE)
+        return pk.gather(x[b, self.h, :], self.places(a, q))
+
+    @pk.function
+    def store(self, outs: Any, parts: list[Any], a: Any, q: Any) -> None:
+        """Write slice q of tile a of each output, through its gate, for each sequence of a pair."""
+        for i, x in enumerate(parts):
+            for name, out in outs:
+                if i == 0 or self.first + i < out.shape[0]:
+                    gate = self.load(name, i, a, q)
+                    y = gated(x, gate if gate is None else gate.to(pk.f32)).to(out.dtype)
+                    if len(out.shape) == 5:
+                        pk.store(out[self.first + i, self.h, :, q][a, 0], y)
+                    else:
+                        pk.scatter(out[self.first + i, self.h, :], self.places(a, q), y)
+
+    def places(self, a: Any, q: Any) -> Any:
+        """The element of a sequence at each place of slice q of tile a."""
+        row = a * COLS + pk.load(self.zero.parts(1)[0]) + pk.row_index(COLS)
+        return row * COLS + (q * SLICE + pk.col_index(SLICE))
+
+    def prefetch(self, points: int, members: int, part: Any, parts: int) -> None:
+        """Start to bring one of so many parts of what is read first of the sequences to the L2 cache."""
+        for x in (self.arrays[name] for name in ("u", "before") if name in self.arrays):
+            for i in range(members):
+                b = pk.minimum(self.first + i, x.shape[0] - 1)
+                if len(x.shape) == 3:
+                    pk.prefetch(x[b, self.h, part], cols=points * INNER // parts)
+                    continue
+                for q in range(COLS // SLICE // parts):
+                    own = x[b, self.h, :, part + q * parts]
+                    pk.prefetch(own, rows=points * COLS, cols=SLICE)
 
 
 def zeros_of(vector: Any) -> Any:

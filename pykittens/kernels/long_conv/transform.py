@@ -42,6 +42,11 @@ class Transform:
         """The transform of a tile, real or complex: in f32, of what is rounded to f16."""
         return real_form_mma_AB(self.rows_forward(x).to(pk.f16), self.right)
 
+    def forward_of_memory(self) -> ComplexTile:
+        """The transform of the complex tile that memory holds."""
+        a = complex_mma_AB(self.left, self.memory) * self._factors()
+        return real_form_mma_AB(a.to(pk.f16), self.right)
+
     def inverse(self, x: ComplexTile, is_real: bool) -> ComplexTile:
         """The tile of which this is the transform; without its imaginary part if `is_real`."""
         return self.rows_inverse(real_form_mma_ABh(x.to(pk.f16), self.right), is_real)

@@ -142,3 +142,21 @@ def test_a_scatter_to_many_elements_is_compared_linearly(monkeypatch, kernel):
         assert not findings(kernel, x, np.zeros(512, np.int32), seeds=[0])
         counts.append(len(judged))
     assert counts[1] <= 5 * counts[0]
+
+
+@pk.kernel
+def slices(x, y):
+    """Copies a row by slices of 16 of each 64 elements."""
+    pk.grid(1)
+    for q in pk.range(4):
+        places = pk.row_index(64) * 64 + (q * 16 + pk.col_index(16))
+        pk.scatter(y[0], places, pk.gather(x[0], places))
+
+
+def test_elements_of_a_row_in_turn_that_reach_over_several_cells_are_not_the_same():
+    x = np.arange(4096, dtype=np.float32)[None]
+    y = np.zeros_like(x)
+    slices(x, y)
+    assert (y == x).all()
+    found = pk.check(slices, x, np.zeros_like(y))
+    assert not found.findings, str(found)
