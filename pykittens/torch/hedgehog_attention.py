@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pykittens.kernels.linear.hedgehog import hedgehog_attention as attend
 from pykittens.kernels.linear.hedgehog import hedgehog_attention_backward
-from pykittens.kernels.linear.hedgehog.function import check, make_outputs
+from pykittens.kernels.linear.hedgehog.call import check, make_outputs
 from pykittens.torch.differentiable import Differentiable
 from pykittens.torch.operands import Operands
 

@@ -11,8 +11,9 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta.call import check_rate
 from pykittens.kernels.delta.function import of_length_1
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import add_scale, check_heads
+from pykittens.kernels.linear.call import check_heads
 from pykittens.kernels.linear.chunk import LEAST
+from pykittens.kernels.linear.launches import add_scale
 from pykittens.kernels.linear.step import CASES, SIDE
 from pykittens.kernels.linear.step import inputs as of_attention
 from pykittens.kernels.plan import Plan, PlanStep

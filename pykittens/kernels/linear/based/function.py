@@ -11,7 +11,7 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.linear.based.call import BasedPasses, check, make_outputs
 from pykittens.kernels.linear.based.reference import reference
-from pykittens.kernels.linear.call import add_scale, checked
+from pykittens.kernels.linear.call import checked
 from pykittens.kernels.plan import Plan
 
 EPS = 1e-6
@@ -87,9 +87,8 @@ def based_attention(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    add_scale(arrays, scale)
     arrays.number("eps", float(eps))
-    passes = BasedPasses(arrays, bool(normalize), parts)
+    passes = BasedPasses(arrays, scale, parts, bool(normalize))
     (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     names = ("q", "k", "v", "out")

@@ -21,7 +21,7 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
 from pykittens.kernels.linear.based.call import OF_V, BasedPasses, check
 from pykittens.kernels.linear.based.features import factor_of
-from pykittens.kernels.linear.call import add_scale, checked
+from pykittens.kernels.linear.call import checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -95,16 +95,15 @@ def based_attention_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    add_scale(arrays, scale)
     arrays.number("eps", 0.0)
-    passes = BasedPasses(arrays, is_divided, parts)
+    passes = BasedPasses(arrays, scale, parts, is_divided)
     steps, scratch = passes.steps, passes.scratch
     g, e = ("g", "e") if is_divided else ("gradient", None)
     if is_divided:
-        arrays.make("g", OF_V, arrays.found["v"].dtype)
-        scratch["e"] = Scratch((dims["batch"], dims["heads"], dims["n"]))
+        arrays.make("g", OF_V, passes.dtype)
+        scratch["e"] = Scratch((*passes.heads, passes.n))
         steps.append(PlanStep(gradients_of_sums, ("out", "gradient", "weights", "g", "e")))
-    of_state = tuple(dims[x] for x in ("batch", "heads", "features", "columns"))
+    of_state = passes.sequences, dims["heads"], dims["features"], dims["columns"]
     behind = "behind" if "state_gradient" in arrays else None
     if behind:
         scratch["behind"] = Scratch(of_state)
