@@ -30,6 +30,8 @@ from pykittens.kernels.linear.chunk import (
     matrix_of,
     publish,
     rows_of,
+    segments_in,
+    state_at,
     with_products,
     zeros,
 )
@@ -230,8 +232,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     those of the kernel, if that is not None. states: those of the kernel before each chunk, or None. ends: as of
     `weigh_channels`.
     """
-    cut = [x.shape[2] for x in (before, after) if x is not None and len(x.shape) == 5]
-    segments = cut[0] if cut else None
+    segments = segments_in(before, after)
     batch, heads, n, width = V.shape
     d, width, dtype = pk.static(keys.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
@@ -275,7 +276,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
             product = [pk.full(pk.f32, 1.0, ROWS, spread=pk.per_row) for _ in state]
             column = part * groups + w
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = state_at(before, b, h, segment)
                 state = times(
                     loaded(src, column, len(state), columns), None if unit is None else 1 / unit
                 )
@@ -305,8 +306,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, columns)[0, w], o.to(dtype))
             if after is not None:
-                to = after.at(b, h) if segments is None else after.at(b, h, segment)
-                keep(times(state, unit), to, column)
+                keep(times(state, unit), state_at(after, b, h, segment), column)
             if whole is not None and column == 0:
                 for r, x in enumerate(product):
                     pk.store(whole[b, h, segment, r], pk.log2(x))

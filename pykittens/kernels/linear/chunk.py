@@ -53,6 +53,18 @@ def bounds_of(chunks: Any, segments: Any, segment: Any) -> tuple[Any, Any]:
     return chunks * segment // segments, chunks * (segment + 1) // segments
 
 
+def segments_in(*states: Any) -> Any:
+    """How many segments states have, on an axis of their own; None without one."""
+    return next((x.shape[2] for x in states if x is not None and len(x.shape) == 5), None)
+
+
+def state_at(states: Any, b: Any, h: Any, segment: Any) -> Any:
+    """The state of a head, or of one of its segments if it has some; None without states."""
+    if states is None:
+        return None
+    return states.at(b, h, segment) if len(states.shape) == 5 else states.at(b, h)
+
+
 def chunks_of(chunks: Any, segments: Any, segment: Any, reverse: bool) -> Any:
     """The chunks of a segment, one after another; of all if `segments` is None."""
     first, stop = bounds_of(chunks, segments, segment)

@@ -16,6 +16,8 @@ from pykittens.kernels.linear.chunk import (
     gates_ring,
     keep,
     rows_of,
+    segments_in,
+    state_at,
     values_in,
     zeros,
 )
@@ -62,7 +64,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     head, what is added of values to outputs. whole, skipped: products of rows of X with O without `skip`, and with V.
     ends: where packed sequences start, and where the last ends.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = O.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
@@ -109,7 +111,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
             state = zeros(rows // ROWS, columns)
             column = part * groups + w
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = state_at(before, b, h, segment)
                 for r in range(rows // ROWS):
                     at = src[column, r] if turned else src[r, column]
                     x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)

@@ -23,6 +23,8 @@ from pykittens.kernels.linear.chunk import (
     chunks_of,
     keep,
     loaded,
+    segments_in,
+    state_at,
     with_keys,
     zeros,
 )
@@ -72,7 +74,7 @@ def based_gradients(  # type: ignore[no-untyped-def]
     n), the gradients of the sums of weights, or None. before, after: as of the outputs. dQ: with an axis of the columns
     of blocks before all others if there are several.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = V.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     columns, count = config.columns, parts_of(d)
@@ -105,7 +107,7 @@ def based_gradients(  # type: ignore[no-untyped-def]
             state = zeros(count, columns)
             src: Any = None
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = state_at(before, b, h, segment)
                 state = loaded(src.window(1, 0, width), part, count, columns)
             if totals is not None:
                 start_totals(totals, src, width)

@@ -24,6 +24,8 @@ from pykittens.kernels.linear.chunk import (
     chunks_of,
     keep,
     loaded,
+    segments_in,
+    state_at,
     with_keys,
     zeros,
 )
@@ -51,7 +53,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
     sums: (batch, heads, n), the sums of weights and eps, by which outputs are divided; None for outputs that are not.
     Then states have a column more, the sum of the features of keys.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = O.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     columns, count, is_divided = config.columns, parts_of(d), sums is not None
@@ -82,7 +84,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
             state = zeros(count, columns)
             src: Any = None
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = state_at(before, b, h, segment)
                 state = loaded(src.window(1, 0, width), part, count, columns)
             if is_divided:
                 start_totals(totals, src, width)

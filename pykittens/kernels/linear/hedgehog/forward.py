@@ -21,10 +21,18 @@ from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
     chunks_of,
-    keep,
-    loaded,
+    segments_in,
+    state_at,
     with_keys,
-    zeros,
+)
+from pykittens.kernels.linear.hedgehog.blocks import (
+    OfGroup,
+    factor_of,
+    fill_queries,
+    load_two,
+    map_ring,
+    query_ring,
+    two,
 )
 from pykittens.kernels.linear.hedgehog.features import (
     LEAST,
@@ -32,7 +40,6 @@ from pykittens.kernels.linear.hedgehog.features import (
     apart,
     feature_map,
     near_keys,
-    of_sign,
     publish_keys,
     scores,
     sign_of,
@@ -40,8 +47,6 @@ from pykittens.kernels.linear.hedgehog.features import (
 )
 from pykittens.kernels.linear.totals import (
     Sums,
-    keep_totals,
-    start_totals,
     total_of,
     totals_of,
 )
@@ -94,15 +99,14 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
     None. rows: (batch, heads, OF_ROW, n), for gradients, or None. before: the states at the starts of segments of the
     chunks, on an axis of their own, or at the start of all.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = O.shape
     d, count, width = pk.static(Q.shape[3]), pk.static(of_q.shape[2]), pk.static(width)
     dtype, columns = V.dtype, config.columns * PARTS
     pk.overlap()
-    of_qk, two_k = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, wide(d))
-    of_scores: Any = pk.pipeline(config.stages, q=of_qk, k=two_k)
-    of_values: Any = pk.pipeline(config.stages, pk.st(dtype, PARTS * CHUNK, columns))
-    matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide(d), ROWS), k=pk.st(dtype, wide(d), ROWS))
+    of_scores: Any = query_ring(dtype, d, config.stages)
+    of_values: Any = pk.pipeline(config.stages, two(dtype, columns))
+    matrices: Any = map_ring(dtype, d)
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
     states: Any = pk.pipeline(1, pk.st(dtype, PARTS * ROWS, columns))
     features: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)  # of keys, then of queries
@@ -118,30 +122,20 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                 pk.load_async(t.q, of_q[h, 0, 0])
                 pk.load_async(t.k, of_k[h, 0, 0])
             for i in chunks_of(chunks, segments, segment, False):
-                with of_scores.fill() as t:
-                    pk.load_async(t.q, Q[b, h, i, 0])
-                    for p in range(PARTS):
-                        pk.load_async(t.k.tiles(CHUNK, wide(d))[p, 0], K[b, h, i - 1 + p, 0])
+                fill_queries(of_scores, Q.at(b, h), K.at(b, h), i)
                 with of_values.fill() as t:
-                    for p in range(PARTS):
-                        pk.load_async(t.tiles(CHUNK, columns)[p, 0], V[b, h, i - 1 + p, part])
+                    load_two(t, V.at(b, h), [i - 1 + p for p in range(PARTS)], part)
 
     with pk.consumers(PARTS) as w:
-        totals = held.of_group(w)
+        own = OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
             slot: Any = 0
-            state = zeros(1, columns)
-            src: Any = None
-            if before is not None:
-                at = before.at(b, h) if segments is None else before.at(b, h, segment)
-                src = of_sign(at, w, count)
-                state = loaded(src.window(1, 0, width), part, 1, columns, count)
-            start_totals(totals, src, width)
+            state = own.start(state_at(before, b, h, segment), part, width)
             with matrices.drain() as maps:
                 for i in chunks_of(chunks, segments, segment, False):
-                    sums, sign = Sums(totals, slot), sign_of(w)
-                    a: Any = 1.0 if factors is None else pk.load(factors[0, h])
-                    by: Any = 1.0 if factors is None else pk.load(factors[1, h])
+                    sums, sign = Sums(own.totals, slot), sign_of(w)
+                    a: Any = factor_of(factors, 0, h)
+                    by: Any = factor_of(factors, 1, h)
                     with states.fill() as t:
                         pk.store(t.tiles(ROWS, columns)[w, 0], state[0].to(dtype))
                     with of_values.drain() as v:
@@ -186,10 +180,9 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                     if rows is not None and (width <= columns or part == 0):
                         keep_rows(rows.at(b, h), i, w, largest, z, is_past, index)
             if after is not None:
-                dst = of_sign(after.at(b, h), w, count)
-                keep(state, dst.window(1, 0, width), part, count)
+                dst = own.keep(state, after.at(b, h), part)
                 if part == 0:
-                    keep_totals(totals, slot, dst, width)
+                    own.keep_sums(slot, dst, width)
 
     with pk.storer():
         for b, h, part, segment in tasks:
@@ -223,20 +216,18 @@ def hedgehog_states(K, V, of_k, states, *, config):  # type: ignore[no-untyped-d
                     pk.load_async(t.v, V[b, h, i - 1, part])
 
     with pk.consumers(PARTS) as w:
-        totals = held.of_group(w)
+        own = OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
             slot: Any = 0
-            state = zeros(1, columns)
-            start_totals(totals, None, width)
+            state = own.start(None, 0, width)
             with matrices.drain() as matrix:
                 for i in chunks_of(chunks, segments, segment, False):
                     with ring.drain() as t:
-                        sums, key_map = Sums(totals, slot), (matrix, sign_of(w), count)
+                        sums, key_map = Sums(own.totals, slot), (matrix, sign_of(w), count)
                         publish_keys(keys[w], t.past, key_map, left_of(i, chunks, n), sums)
                         state, slot = with_keys(state, [keys[w]], t.v), 1 - slot
-            dst = of_sign(states.at(b, h, segment), w, count)
-            keep(state, dst.window(1, 0, width), part, count)
+            dst = own.keep(state, states.at(b, h, segment), part)
             if part == 0:
-                keep_totals(totals, slot, dst, width)
+                own.keep_sums(slot, dst, width)
                 spare = dst.window(1, width + 1, all_columns)
                 pk.store(spare[0, 0], pk.zeros(pk.f32, ROWS, 16))

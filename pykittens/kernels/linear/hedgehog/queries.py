@@ -16,7 +16,23 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, loaded, with_keys, zeros
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    ROWS,
+    chunks_of,
+    segments_in,
+    state_at,
+    with_keys,
+)
+from pykittens.kernels.linear.hedgehog.blocks import (
+    OfGroup,
+    factor_of,
+    fill_queries,
+    load_two,
+    map_ring,
+    query_ring,
+    two,
+)
 from pykittens.kernels.linear.hedgehog.features import (
     CONSUMERS,
     PARTS,
@@ -25,13 +41,12 @@ from pykittens.kernels.linear.hedgehog.features import (
     at_index,
     feature_map,
     near_keys,
-    of_sign,
     publish_keys,
     scores,
     sign_of,
     wide,
 )
-from pykittens.kernels.linear.totals import Sums, start_totals, total_of, totals_of
+from pykittens.kernels.linear.totals import Sums, total_of, totals_of
 
 COLUMNS = 64  # that a block takes at a time
 OF_GROUP = 4  # vectors of the rows of a chunk that a group finds for both
@@ -106,21 +121,19 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     2 heads, columns and segments), sums of those of a and b. dQ: with an axis of the columns of blocks before
     all others if there are several.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = V.shape
     d, count, width = pk.static(Q.shape[3]), pk.static(of_q.shape[2]), pk.static(width)
     half, columns, dtype = wide(d) // PARTS, config.columns * PARTS, V.dtype
     pk.overlap()
-    of_qk, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
-    two_k, two_v = pk.st(dtype, PARTS * CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, columns)
-    of_scores: Any = pk.pipeline(config.stages, q=of_qk, k=two_k)
-    of_values: Any = pk.pipeline(config.stages, g=of_v, v=two_v)
-    matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide(d), ROWS), k=pk.st(dtype, wide(d), ROWS))
+    of_scores: Any = query_ring(dtype, d, config.stages)
+    of_g, of_v = pk.st(dtype, CHUNK, columns), two(dtype, columns)
+    of_values: Any = pk.pipeline(config.stages, g=of_g, v=of_v)
+    matrices: Any = map_ring(dtype, d)
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=PARTS)
     keys: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)
     both: Any = pk.pipeline(1, pk.sv(pk.f32, PARTS * OF_GROUP * CHUNK))
-    pair: Any = pk.st(dtype, PARTS * CHUNK, ROWS)
-    weights: Any = pk.pipeline(1, s=pair, y=pair)
+    weights: Any = pk.pipeline(1, **dict.fromkeys("sy", two(dtype, ROWS)))
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
@@ -131,29 +144,19 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                 pk.load_async(t.q, of_q[h, 0, 0])
                 pk.load_async(t.k, of_k[h, 0, 0])
             for i in chunks_of(chunks, segments, segment, False):
-                with of_scores.fill() as t:
-                    pk.load_async(t.q, Q[b, h, i, 0])
-                    for p in range(PARTS):
-                        pk.load_async(t.k.tiles(CHUNK, wide(d))[p, 0], K[b, h, i - 1 + p, 0])
+                fill_queries(of_scores, Q.at(b, h), K.at(b, h), i)
                 with of_values.fill() as t:
                     pk.load_async(t.g, G[b, h, i, part])
-                    for p in range(PARTS):
-                        pk.load_async(t.v.tiles(CHUNK, columns)[p, 0], V[b, h, i - 1 + p, part])
+                    load_two(t.v, V.at(b, h), [i - 1 + p for p in range(PARTS)], part)
 
     with pk.consumers(PARTS, registers=CONSUMERS) as w:
-        sign, totals = sign_of(w), held.of_group(w)
+        sign, own = sign_of(w), OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
             run = part if segments is None else part * segments + segment
             slot: Any = 0
-            state = zeros(1, columns)
-            src: Any = None
-            if before is not None:
-                at = before.at(b, h) if segments is None else before.at(b, h, segment)
-                src = of_sign(at, w, count)
-                state = loaded(src.window(1, 0, width), part, 1, columns, count)
-            start_totals(totals, src, width)
-            a: Any = 1.0 if factors is None else pk.load(factors[0, h])
-            by: Any = 1.0 if factors is None else pk.load(factors[1, h])
+            state = own.start(state_at(before, b, h, segment), part, width)
+            a: Any = factor_of(factors, 0, h)
+            by: Any = factor_of(factors, 1, h)
             of_map = pk.zeros(pk.f32, ROWS, half)
             of_factor = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
             with matrices.drain() as maps:
@@ -163,7 +166,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                     dot = pk.load(dots[part, b, h, i], cols=CHUNK, spread=pk.per_row)
                     with of_scores.drain() as t:
                         k, left = t.k.tiles(CHUNK, wide(d)), (i > 0).to(pk.int32) * CHUNK
-                        sums = Sums(totals, slot)
+                        sums = Sums(own.totals, slot)
                         publish_keys(keys[w], k[0, 0], (maps.k, sign, count), left, sums)
                         pk.store(states[w], state[0].to(dtype))
                         pk.fence_async()
