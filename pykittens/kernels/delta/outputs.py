@@ -83,7 +83,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
                         pk.store(states[here.batch, h, here.slot(i), column, 0], state.to(dtype))
                     u = added_values(t.v.tiles(CHUNK, COLUMNS)[0, w], seen, t.x, f, decay)
                     if o is not None:
-                        o = scaled(o * scale, along(f, "before", decay))
+                        o = scaled(o * scale, along(f, "prefix", decay))
                         o = pk.mma_ABt(u.to(dtype), t.p, o)
                     state = next_state(state, t.k, u, f, decay)
                 with out.fill() as t:

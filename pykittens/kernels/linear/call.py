@@ -16,7 +16,7 @@ from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.sequences import count_sequences
 from pykittens.kernels.workspace import Scratch
 
-WIDEST = 256  # elements of a query
+MOST_SIDE = 256  # rows of a state, and in gradients its columns
 OF_QK, OF_V, OF_STATE = "batch groups n d", "batch heads n width", "sequences heads d width"
 
 
@@ -48,14 +48,14 @@ def check_heads(arrays: Arrays, values: str = "v", others: str = "q and k") -> N
         raise arrays.fail(
             f"{dims['heads']} heads of {values} do not share {dims['groups']} of {others}"
         )
-    if not 1 <= dims["d"] <= WIDEST:
-        raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
+    if not 1 <= dims["d"] <= MOST_SIDE:
+        raise arrays.fail(f"d must be from 1 to {MOST_SIDE}, not {dims['d']}")
 
 
 def check_width(arrays: Arrays) -> None:
     """Raise an ArgumentError unless there are kernels of gradients for values of this width."""
-    if arrays.dims["width"] > WIDEST:
-        raise arrays.fail(f"width must be at most {WIDEST}, not {arrays.dims['width']}")
+    if arrays.dims["width"] > MOST_SIDE:
+        raise arrays.fail(f"width must be at most {MOST_SIDE}, not {arrays.dims['width']}")
 
 
 def check_gates(arrays: Arrays) -> None:

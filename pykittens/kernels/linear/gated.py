@@ -115,7 +115,7 @@ class ChannelPasses(Launches):
         self.scratch["kept"] = Scratch((*self.gates, self.chunks, self.wide))
         # Two blocks of a multiprocessor are worth more than a load that is left out.
         own = 2 * (weighing_bytes(self.sizes[0], True) + RESERVED)
-        how = {"keep": own <= self.limits.shared_bytes, "exact": exact}
+        how = {"cached": own <= self.limits.shared_bytes, "exact": exact}
         args = ("q", "k", "decay", "queries", "keys", "pairs", "kept", self.ends)
         self.steps.append(PlanStep(weigh_channels, args, how))
 
@@ -125,22 +125,22 @@ class ChannelPasses(Launches):
         keys: str,
         v: str,
         out: str | None,
-        ends: tuple[str | None, str | None],
+        states: tuple[str | None, str | None],
         *,
         unit: str | None = None,
-        states: str | None = None,
+        of_chunks: str | None = None,
         reverse: bool = False,
     ) -> None:
         """Add a pass, by the names of its arrays and numbers.
 
-        ends: the first and the last state. states: scratch memory for the states before all chunks.
+        states: the first and the last one. of_chunks: scratch memory for those before all chunks.
         """
         how: dict[str, Any] = {"reverse": reverse, "exact": keys in self.exact}
         of_rows, of_outputs = 1 + (keys in self.exact), int(out is not None)
         tiles = Tiles(of_rows + of_outputs, 1, 0, of_outputs, 2 * of_outputs, of_outputs)
         config = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-        if states:
-            self.scratch[states] = Scratch((*self.heads, self.chunks, *self.sizes))
+        if of_chunks:
+            self.scratch[of_chunks] = Scratch((*self.heads, self.chunks, *self.sizes))
         cut = f"cut_{keys}"
         if (segments := self.segments_by_heads(cut, "gates", self.sizes, config)) > 1:
             tiles = Tiles(of_rows, 1, 0, 0, 0)
@@ -148,7 +148,9 @@ class ChannelPasses(Launches):
             of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, "scale", None)
             step = PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own})
             more: dict[str, Any] = {"totals": ("whole", self.sizes[:1]), "unit": unit or "one"}
-            ends = self.add_starts(cut, step, segments, self.sizes, ends, reverse=reverse, **more)
+            states = self.add_starts(
+                cut, step, segments, self.sizes, states, reverse=reverse, **more
+            )
         pairs = "pairs" if out else None
-        args = (queries, keys, pairs, "kept", v, out, *ends, None, states, "scale", unit)
+        args = (queries, keys, pairs, "kept", v, out, *states, None, of_chunks, "scale", unit)
         self.steps.append(PlanStep(channel_outputs, (*args, self.ends), how | {"config": config}))

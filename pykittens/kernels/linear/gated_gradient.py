@@ -75,12 +75,12 @@ def cut_for(d: int, dtype: str, limits: Limits) -> tuple[int, int]:
 def add_gradients(passes: ChannelPasses) -> None:
     """Add all launches: states, their gradients and those of values in reverse, all others, and sums of heads."""
     arrays = passes.arrays
-    before, behind = arrays.present("initial_state", "state_gradient")
+    before, of_last = arrays.present("initial_state", "state_gradient")
     passes.weigh(("queries", "keys"))
-    passes.add(None, "keys", "v", None, (before, None), states="states")
-    ends = behind, "d_initial_state" if before else None
-    how: dict[str, Any] = {"states": "afters", "reverse": True, "unit": "scale"}
-    passes.add("keys", "queries", "gradient", "dv", ends, **how)
+    passes.add(None, "keys", "v", None, (before, None), of_chunks="states")
+    of_states = of_last, "d_initial_state" if before else None
+    how: dict[str, Any] = {"of_chunks": "afters", "reverse": True, "unit": "scale"}
+    passes.add("keys", "queries", "gradient", "dv", of_states, **how)
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
     size, resident = cut_for(arrays.dims["d"], arrays.found["v"].dtype, passes.limits)

@@ -26,7 +26,7 @@ from pykittens.kernels.linear.call import (
     checked,
     make_outputs,
 )
-from pykittens.kernels.linear.chunk import LEAST_STEP, step_of
+from pykittens.kernels.linear.chunk import LEAST_LOG_STEP, step_of
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.gradient import RUN, add_passes, of_logarithms, of_run, sum_of_head
 from pykittens.kernels.linear.sequences import slots_of, unit_at
@@ -97,7 +97,7 @@ def step_gradient(  # type: ignore[no-untyped-def]
     raw = pk.load(sequence.heads(dt)[h, run], cols=RUN)
     own_rate, own_bias = pk.load(rate[h]), None if bias is None else pk.load(bias[h])
     step = step_of(raw, own_bias, softplus)
-    found = of_value / pk.maximum(step, 2.0**LEAST_STEP) + of_log * own_rate
+    found = of_value / pk.maximum(step, 2.0**LEAST_LOG_STEP) + of_log * own_rate
     if softplus:
         found = found * pk.sigmoid(step_of(raw, own_bias, False))
     pk.store(sequence.heads(d_dt)[h, run], found.to(d_dt.dtype))

@@ -11,7 +11,7 @@ import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.linear.call import check_gates, check_heads
-from pykittens.kernels.linear.chunk import LEAST
+from pykittens.kernels.linear.chunk import LEAST_LOG
 from pykittens.kernels.linear.launches import add_scale
 from pykittens.kernels.plan import Plan, PlanStep
 
@@ -51,7 +51,7 @@ def kept_of(decay: Any, b: Any, h: Any, heads: Any, r: Any) -> Any:
     else:
         row = decay[b, h // (heads // decay.shape[1]), r]
         log = pk.load(row, cols=SIDE, spread=pk.per_row).to(pk.f32)
-    return pk.exp2(pk.maximum(log * pk.log2e, LEAST))
+    return pk.exp2(pk.maximum(log * pk.log2e, LEAST_LOG))
 
 
 @pk.kernel(inplace=True)

@@ -17,7 +17,7 @@ from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.sequences import count_sequences
 from pykittens.kernels.workspace import Scratch
 
-WIDEST = 32  # elements of a query
+MOST_ELEMENTS = 32  # elements of a query
 OF_QK, OF_V = "batch heads n d", "batch heads n width"
 OF_STATE = "batch heads features columns"
 # Microseconds of an H200 for a chunk of 64 columns and three parts of features: of its outputs, and of its state alone.
@@ -31,8 +31,8 @@ def check(arrays: Arrays, normalize: Any) -> None:
     arrays.dtypes("initial_state", "state_gradient", "weights", among=("f32",))
     count_sequences(arrays, "v")
     dims = arrays.dims
-    if not 1 <= dims["d"] <= WIDEST:
-        raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
+    if not 1 <= dims["d"] <= MOST_ELEMENTS:
+        raise arrays.fail(f"d must be from 1 to {MOST_ELEMENTS}, not {dims['d']}")
     arrays.positive("batch", "heads", "n", "width")
     dims["features"] = feature_count(dims["d"])
     dims["columns"] = dims["width"] + 1 if normalize else dims["width"]

@@ -104,19 +104,19 @@ def based_attention_backward(
         scratch["e"] = Scratch((*passes.heads, passes.n))
         steps.append(PlanStep(gradients_of_sums, ("out", "gradient", "weights", "g", "e")))
     of_state = passes.sequences, dims["heads"], dims["features"], dims["columns"]
-    behind = "behind" if "state_gradient" in arrays else None
-    if behind:
-        scratch["behind"] = Scratch(of_state)
+    of_last = "of_last" if "state_gradient" in arrays else None
+    if of_last:
+        scratch["of_last"] = Scratch(of_state)
         how: dict[str, Any] = {"d": dims["d"], "is_inverse": True}
-        steps.append(PlanStep(weigh_rows, ("state_gradient", "behind", "scale"), how))
+        steps.append(PlanStep(weigh_rows, ("state_gradient", "of_last", "scale"), how))
     before, first = None, None
     if "initial_state" in arrays:
         before, first = "initial_state", "first"
         scratch["first"] = Scratch(of_state)
     passes.gradients(("q", "k", "v", g, "dq"), e, (before, None), name="states")
-    ends: dict[str, Any] = {"name": "states_behind", "reverse": True}
-    passes.gradients(("k", "q", g, "v", "dk"), e, (behind, first), **ends)
-    passes.outputs(("k", "q", g, "dv"), None, (behind, None), factors=e, **ends)
+    back: dict[str, Any] = {"name": "state_gradients", "reverse": True}
+    passes.gradients(("k", "q", g, "v", "dk"), e, (of_last, first), **back)
+    passes.outputs(("k", "q", g, "dv"), None, (of_last, None), factors=e, **back)
     if first:
         how = {"d": dims["d"], "is_inverse": False}
         steps.append(PlanStep(weigh_rows, ("first", "d_initial_state", "scale"), how))

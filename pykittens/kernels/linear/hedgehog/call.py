@@ -17,7 +17,7 @@ from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.sequences import count_sequences
 
 VECTORS = 7040  # bytes for vectors of rows, sums of features and of several warps, and semaphores
-WIDEST, MOST = 128, 64  # elements of a query, and features of a map
+MOST_ELEMENTS, MOST_FEATURES = 128, 64  # elements of a query, and features of a map
 OF_QK, OF_MAP, OF_STATE = "batch heads n d", "heads d features", "batch heads both columns"
 OF_ROWS = f"batch heads {OF_ROW} n"
 
@@ -37,7 +37,7 @@ def check(arrays: Arrays) -> None:
     arrays.dtypes("factors", "initial_state", "state_gradient", "rows", among=("f32",))
     count_sequences(arrays, "v")
     dims = arrays.dims
-    for name, most in (("d", WIDEST), ("features", MOST)):
+    for name, most in (("d", MOST_ELEMENTS), ("features", MOST_FEATURES)):
         if not 1 <= dims[name] <= most:
             raise arrays.fail(f"{name} must be from 1 to {most}, not {dims[name]}")
     arrays.positive("batch", "heads", "n", "width")

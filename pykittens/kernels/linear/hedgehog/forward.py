@@ -35,7 +35,7 @@ from pykittens.kernels.linear.hedgehog.blocks import (
     two,
 )
 from pykittens.kernels.linear.hedgehog.features import (
-    LEAST,
+    NO_SCORE,
     PARTS,
     apart,
     feature_map,
@@ -156,7 +156,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                             s = scores(
                                 t.q, k[w, 0], scale, near_keys(w, (i > 0).to(pk.int32) * CHUNK)
                             )
-                        most = pk.maximum(pk.row_max(s), LEAST)
+                        most = pk.maximum(pk.row_max(s), NO_SCORE)
                         index = None if rows is None else pk.row_argmax(s)
                         s = pk.exp2(s - most)
                         with both.fill() as x:

@@ -20,7 +20,7 @@ from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.gradient import sum_of_head
 from pykittens.kernels.linear.hedgehog.call import VECTORS, HedgehogPasses, check, configs_for
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
-from pykittens.kernels.linear.hedgehog.keys import hedgehog_key_gradients, hedgehog_states_behind
+from pykittens.kernels.linear.hedgehog.keys import hedgehog_key_gradients, hedgehog_state_gradients
 from pykittens.kernels.linear.hedgehog.queries import hedgehog_dots, hedgehog_query_gradients
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -166,10 +166,14 @@ def add_keys(passes: HedgehogPasses, config: LinearConfig, parts: int, segments:
     states: tuple[str | None, ...] = None, end, first
     if segments > 1:
         more = {"count": arrays.dims["features"], "to_start": before is not None}
-        args = "features", "gradient", "dots", end, "behind"
-        step = PlanStep(hedgehog_states_behind, args, how | more)
+        args = "features", "gradient", "dots", end, "state_gradients"
+        step = PlanStep(hedgehog_state_gradients, args, how | more)
         of_all = segments, sides, (None, first)
-        states = "behind", end, passes.add_starts("behind", step, *of_all, reverse=True)[1]
+        states = (
+            "state_gradients",
+            end,
+            passes.add_starts("state_gradients", step, *of_all, reverse=True)[1],
+        )
     of_states = "dk_of_columns" if parts > 1 else "dk", "dv", *states, "key_maps", "scale"
     all_args = (*OF_PASSES, "key_map", factors, *OF_CHUNKS, *of_states)
     passes.steps.append(PlanStep(hedgehog_key_gradients, all_args, how))

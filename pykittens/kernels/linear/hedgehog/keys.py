@@ -217,7 +217,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
 
 
 @pk.kernel
-def hedgehog_states_behind(features, G, dots, end, states, *, config, count, to_start):  # type: ignore[no-untyped-def]
+def hedgehog_state_gradients(features, G, dots, end, states, *, config, count, to_start):  # type: ignore[no-untyped-def]
     """The state R that each segment would add: that of the chunks after each of its own, and what is the end's."""
     batch, heads, segments, _, all_columns = states.shape
     n, width, dtype = G.shape[2], pk.static(G.shape[3]), G.dtype
