@@ -25,7 +25,7 @@ CHUNK = 64  # positions
 ROWS = 64  # rows of a state that a warpgroup multiplies at a time
 # The least logarithm of a decay: its exponential is 0 in f32, and sums of a chunk lose little beside it.
 LEAST_LOG = -150.0
-# The least logarithm of a step, so that none is 0 and results can be divided by it.
+# The least logarithm of a step: that of a step of 0 is added to others.
 LEAST_LOG_STEP = -125.0
 
 
@@ -100,8 +100,8 @@ def fill_gates(
     """Fill a stage with the sums of the decay of each chunk, from the first to before the last; returns the sum of all.
 
     gates: the logarithms of positions or of heads, None, None; or steps of positions, what the logarithms are for a
-    step of 1, and a bias of the steps or None. They are 0 past the last position. Those of the next chunk are loaded
-    before a chunk is done, as memory takes long to answer.
+    step of 1, and a bias of the steps or None. They are 0 past the last position. Weights are logarithms of steps, in
+    reverse the steps. What the next chunk has is loaded before a chunk is done, as memory takes long to answer.
     """
     (decay, rate, bias), (first, stop) = gates, chunks
     is_constant = len(decay.shape) == 1
@@ -119,7 +119,7 @@ def fill_gates(
             x, ahead = ahead, pk.load(lines[h, i - 1 if reverse else i + 1], cols=CHUNK)
         if rate is not None:
             x = step_of(x, own_bias, softplus)
-            weight = pk.maximum(pk.log2(x), LEAST_LOG_STEP)
+            weight = x if reverse else pk.maximum(pk.log2(x), LEAST_LOG_STEP)
             x = x * of_head
         if is_constant or rate is not None:
             x = pk.where(pk.iota(CHUNK) < sequence.n - i * CHUNK, x, 0.0)
@@ -138,29 +138,29 @@ def fill_gates(
 @pk.function
 def drained_gates(
     ring: Any, reverse: bool, weighted: bool
-) -> tuple[Any, Any, Any, tuple[Any, Any]]:
+) -> tuple[Any, Any, Any, tuple[Any, Any], Any]:
     """Sums of the decay of a chunk, None without decay: along rows those between a position and the state that it sees,
     between it and the state that it is part of, and of all; and two whose difference is that between two positions, of
-    which that of the row sees the other.
-
-    The weights of positions are part of them: forward of those that are seen, in reverse of those that see.
+    which that of the row sees the other. The weights of positions are part of them, forward, and last in reverse, of
+    the positions that see: what these see has no weight, so that gradients of weights need no division.
     """
     if ring is None:
-        return None, None, None, (None, None)
+        return None, None, None, (None, None), None
     with ring.drain() as t:
         prefix, suffix, total = (
             pk.load(x, spread=pk.per_row) for x in (t.prefix, t.suffix, t.total)
         )
         across = pk.load(t.prefix, spread=pk.per_column)
-        if weighted:
+        own: Any = None
+        if weighted and reverse:
+            own = pk.load(t.weight, spread=pk.per_row)
+        elif weighted:
             weight = pk.load(t.weight, spread=pk.per_row)
             suffix = suffix + weight
-            if reverse:
-                return suffix, prefix, total, (across, prefix - weight)
             across = across - pk.load(t.weight, spread=pk.per_column)
     if reverse:
-        return suffix, prefix, total, (across, prefix)
-    return prefix, suffix, total, (prefix, across)
+        return suffix, prefix, total, (across, prefix), own
+    return prefix, suffix, total, (prefix, across), own
 
 
 @pk.function

@@ -61,7 +61,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     to states as in f32.
 
     decay, rate, bias, softplus: as of `fill_gates`; with a rate, values have the weights of their steps. skip: of a
-    head, what is added of values to outputs. whole, skipped: products of rows of X with O without `skip`, and with V.
+    head, what is added of values to outputs. whole, skipped: products of rows of X with O without `skip`, and in
+    reverse without the steps of its rows; and with V.
     ends: where packed sequences start, and where the last ends.
     """
     segments = segments_in(before)
@@ -117,7 +118,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)
                     state[r] = x * (1 / unit)
             for i in chunks_of(here.chunks, segments, segment, reverse):
-                seen, part_of, total, (later, sooner) = drained_gates(
+                seen, part_of, total, (later, sooner), own = drained_gates(
                     gates, reverse, rate is not None
                 )
                 with ring.drain() as t:
@@ -132,6 +133,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     if X is not None:
                         other: Any = t.x.tiles(CHUNK, columns)[0, w]
                         of_state = pk.row_sum(o * pk.load(other).to(pk.f32))
+                        if own is not None:
+                            of_state = of_state * own
                         pk.store(here.heads(dots, column)[h, i], of_state * scale)
                         if inside is not None:
                             pairs = pk.mma_ABt(other, v) * s
@@ -144,6 +147,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                             here.heads(whole, column)[h, i],
                             pk.row_sum(o * pk.load(other).to(pk.f32)),
                         )
+                    if own is not None:
+                        o = o * own
                     if skip is not None:
                         values = pk.load(v).to(pk.f32)
                         if skipped is not None:

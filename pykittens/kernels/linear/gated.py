@@ -127,6 +127,7 @@ class ChannelPasses(Launches):
         out: str | None,
         states: tuple[str | None, str | None],
         *,
+        scale: str = "scale",
         unit: str | None = None,
         of_chunks: str | None = None,
         reverse: bool = False,
@@ -145,12 +146,12 @@ class ChannelPasses(Launches):
         if (segments := self.segments_by_heads(cut, "gates", self.sizes, config)) > 1:
             tiles = Tiles(of_rows, 1, 0, 0, 0)
             own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-            of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, "scale", None)
+            of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, scale, None)
             step = PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own})
             more: dict[str, Any] = {"totals": ("whole", self.sizes[:1]), "unit": unit or "one"}
             states = self.add_starts(
                 cut, step, segments, self.sizes, states, reverse=reverse, **more
             )
         pairs = "pairs" if out else None
-        args = (queries, keys, pairs, "kept", v, out, *states, None, of_chunks, "scale", unit)
+        args = (queries, keys, pairs, "kept", v, out, *states, None, of_chunks, scale, unit)
         self.steps.append(PlanStep(channel_outputs, (*args, self.ends), how | {"config": config}))

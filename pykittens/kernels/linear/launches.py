@@ -9,7 +9,7 @@ from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.config import LinearConfig, segments_for, segments_of_heads
 from pykittens.kernels.linear.sequences import slots_of
-from pykittens.kernels.linear.states import scan_states
+from pykittens.kernels.linear.states import clear, scan_states
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
 
@@ -50,6 +50,14 @@ class Launches:
         """As many slots as `slots_of`."""
         slots: int = slots_of(self.n, self.arrays.views.get("ends"), size, more)
         return slots
+
+    def unless_0(self, name: str) -> tuple[str, str]:
+        """The names of an array and of the scale, or of 0 and of 1 if the scale is 0, by which no state is divided."""
+        if self.arrays.views["scale"] != 0:
+            return name, "scale"
+        self.scratch["zeros"] = Scratch(self.arrays.found[name].shape, dtype=self.dtype)
+        self.steps.append(PlanStep(clear, ("zeros",)))
+        return "zeros", "one"
 
     def segments_by_heads(
         self, name: str, of_keys: str, sizes: tuple[int, int], config: LinearConfig

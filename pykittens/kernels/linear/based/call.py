@@ -103,6 +103,7 @@ class BasedPasses(Launches):
         states: tuple[str | None, str | None],
         *,
         name: str,
+        scale: str = "scale",
         factors: str | None = None,
         reverse: bool = False,
     ) -> None:
@@ -112,7 +113,7 @@ class BasedPasses(Launches):
         """
         states = self.starts(name, (*arrays[1:3], factors), states, reverse)
         config = config_for(*self.sizes, self.limits, sums is not None)
-        args = (*arrays, sums, *states, "scale", "eps")
+        args = (*arrays, sums, *states, scale, "eps")
         self.steps.append(PlanStep(based_outputs, args, {"config": config, "reverse": reverse}))
 
     def gradients(
@@ -122,6 +123,7 @@ class BasedPasses(Launches):
         states: tuple[str | None, str | None],
         *,
         name: str,
+        scale: str = "scale",
         reverse: bool = False,
     ) -> None:
         """Add a pass for gradients of queries, or in reverse of keys, by the names of its arrays."""
@@ -131,9 +133,9 @@ class BasedPasses(Launches):
         how = {"config": config, "reverse": reverse}
         parts = -(-width // config.columns)
         if parts == 1:
-            self.steps.append(PlanStep(based_gradients, (*arrays, e, *states, "scale"), how))
+            self.steps.append(PlanStep(based_gradients, (*arrays, e, *states, scale), how))
             return
         of_parts = f"{to}_of_columns"
         self.scratch[of_parts] = Scratch((parts, *self.heads, self.n, d))
-        args = (*arrays[:4], of_parts, e, *states, "scale")
+        args = (*arrays[:4], of_parts, e, *states, scale)
         self.steps += [PlanStep(based_gradients, args, how), PlanStep(sum_columns, (of_parts, to))]

@@ -104,20 +104,21 @@ def based_attention_backward(
         scratch["e"] = Scratch((*passes.heads, passes.n))
         steps.append(PlanStep(gradients_of_sums, ("out", "gradient", "weights", "g", "e")))
     of_state = passes.sequences, dims["heads"], dims["features"], dims["columns"]
+    other, unit = passes.unless_0("q")  # of the passes in reverse
     of_last = "of_last" if "state_gradient" in arrays else None
     if of_last:
         scratch["of_last"] = Scratch(of_state)
         how: dict[str, Any] = {"d": dims["d"], "is_inverse": True}
-        steps.append(PlanStep(weigh_rows, ("state_gradient", "of_last", "scale"), how))
+        steps.append(PlanStep(weigh_rows, ("state_gradient", "of_last", unit), how))
     before, first = None, None
     if "initial_state" in arrays:
         before, first = "initial_state", "first"
         scratch["first"] = Scratch(of_state)
     passes.gradients(("q", "k", "v", g, "dq"), e, (before, None), name="states")
-    back: dict[str, Any] = {"name": "state_gradients", "reverse": True}
-    passes.gradients(("k", "q", g, "v", "dk"), e, (of_last, first), **back)
-    passes.outputs(("k", "q", g, "dv"), None, (of_last, None), factors=e, **back)
+    back: dict[str, Any] = {"name": "state_gradients", "reverse": True, "scale": unit}
+    passes.gradients(("k", other, g, "v", "dk"), e, (of_last, first), **back)
+    passes.outputs(("k", other, g, "dv"), None, (of_last, None), factors=e, **back)
     if first:
         how = {"d": dims["d"], "is_inverse": False}
-        steps.append(PlanStep(weigh_rows, ("first", "d_initial_state", "scale"), how))
+        steps.append(PlanStep(weigh_rows, ("first", "d_initial_state", unit), how))
     return Plan(arrays, steps, scratch, result)
