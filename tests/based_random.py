@@ -35,7 +35,7 @@ def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> BasedPr
         heads=draw.randint(1, most),
         n=draw.choice([n for n in LENGTHS if n <= longest]),
         d=draw.choice((16, 16, 16, 5, 8, 24, 32)),
-        width=draw.choice((16, 40, 64, 64, 72, 128)),
+        width=draw.choice((5, 16, 33, 40, 64, 64, 72, 128)),
         normalize=draw.random() < 0.5,
         states=draw.random() < 0.5,
         by_rows=draw.random() < 0.5,
