@@ -23,8 +23,12 @@ from protocol import isolated  # noqa: E402
 
 from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_backward  # noqa: E402
 from pykittens.kernels.linear import (  # noqa: E402
+    based_attention,
+    based_attention_backward,
     gated_linear_attention,
     gated_linear_attention_backward,
+    hedgehog_attention,
+    hedgehog_attention_backward,
     linear_attention,
     linear_attention_backward,
     mamba2,
@@ -35,8 +39,12 @@ FUNCTIONS = {
     "linear_attention": (linear_attention, linear_attention_backward),
     "mamba2": (mamba2, mamba2_backward),
     "gated_linear_attention": (gated_linear_attention, gated_linear_attention_backward),
+    "based_attention": (based_attention, based_attention_backward),
+    "hedgehog_attention": (hedgehog_attention, hedgehog_attention_backward),
     "gated_delta_rule": (gated_delta_rule, gated_delta_rule_backward),
 }
+SIZES = {"based_attention": (16, 64)}  # of d and width, in place of those of a problem
+FEATURES = 64
 COUNTS = (1, 8, 64, 512, 2048)  # of sequences
 MOST = 2**20  # positions of a padded batch
 
@@ -61,12 +69,19 @@ class Problem:
 
 def tensors(p: Problem, batch: int, n: int, device: str = "cuda") -> dict[str, Any]:
     """The tensors of a call, and a gradient of its result."""
-    found = of_attention(OfAttention(batch, p.heads, p.heads, n, p.d, p.width), device)
+    d, width = SIZES.get(p.name, (p.d, p.width))
+    found = of_attention(OfAttention(batch, p.heads, p.heads, n, d, width), device)
     gradient = {"gradient": found["gradient"]}
     if p.name == "mamba2":
         return of_mamba2(found) | gradient
+    if p.name in ("based_attention", "hedgehog_attention"):
+        del found["decay"]
+    if p.name == "hedgehog_attention":
+        of_maps = (torch.randn(p.heads, d, FEATURES, device=device) * d**-0.5 for _ in range(2))
+        maps = zip(("query_map", "key_map"), of_maps, strict=True)
+        return found | {name: x.bfloat16() for name, x in maps}
     if p.name == "gated_linear_attention":
-        shape = *found["decay"].shape, p.d
+        shape = *found["decay"].shape, d
         return found | {"decay": -0.1 * torch.rand(shape, device=device)}
     if p.name == "gated_delta_rule":
         found["k"] = torch.nn.functional.normalize(found["k"], dim=-1)
@@ -78,6 +93,9 @@ def calls(p: Problem, given: dict[str, Any], **words: Any) -> dict[str, Any]:
     """The forward and the backward call of these tensors."""
     forward, backward = FUNCTIONS[p.name]
     own = {name: x for name, x in given.items() if name != "gradient"}
+    if p.name == "hedgehog_attention":
+        kept = zip(("out", "rows"), forward(**own, **words, return_rows=True), strict=True)
+        given = given | dict(kept)
     return {
         "forward": lambda _: forward(**own, **words),
         "backward": lambda _: backward(**given, **words),

@@ -135,7 +135,7 @@ def by_channels(q: Any, k: Any, v: Any, decay: Any, state: Any) -> tuple[Any, An
     return torch.cat(found, dim=2) * q.shape[3] ** -0.5, state
 
 
-def ends_of(lengths: Sequence[int], device: str, first: int = 0) -> Any:
+def ends_of(lengths: Sequence[int], device: Any, first: int = 0) -> Any:
     """Where packed sequences start, and where the last ends; None if none are packed."""
     return torch.tensor([first, *lengths], device=device).cumsum(0).int() if lengths else None
 

@@ -23,7 +23,8 @@ def test_lengths_have_the_sum_of_the_problem(packed):
         assert min(lengths) >= 1
 
 
-NAMES = ["linear_attention", "mamba2", "gated_linear_attention", "gated_delta_rule"]
+NAMES = ["linear_attention", "mamba2", "gated_linear_attention", "based_attention"]
+NAMES += ["hedgehog_attention", "gated_delta_rule"]
 
 
 def test_all_functions_are_measured(packed):

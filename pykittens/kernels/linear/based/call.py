@@ -19,7 +19,7 @@ from pykittens.kernels.workspace import Scratch
 
 MOST_ELEMENTS = 32  # elements of a query
 OF_QK, OF_V = "batch heads n d", "batch heads n width"
-OF_STATE = "batch heads features columns"
+OF_STATE = "sequences heads features columns"
 # Microseconds of an H200 for a chunk of 64 columns and three parts of features: of its outputs, and of its state alone.
 OUTPUT, STATE = 2.2, 1.2
 
@@ -92,7 +92,9 @@ class BasedPasses(Launches):
         if self.segments == 1:
             return states
         columns = -(-(width + 1) // 4) * 4 if self.normalize else width  # in units of 16 bytes
-        step = PlanStep(based_states, (*arrays, name), {"config": config, "reverse": reverse})
+        step = PlanStep(
+            based_states, (*arrays, name, self.ends), {"config": config, "reverse": reverse}
+        )
         sides = self.arrays.dims["features"], columns
         return self.add_starts(name, step, self.segments, sides, states, reverse=reverse)
 
@@ -113,7 +115,7 @@ class BasedPasses(Launches):
         """
         states = self.starts(name, (*arrays[1:3], factors), states, reverse)
         config = config_for(*self.sizes, self.limits, sums is not None)
-        args = (*arrays, sums, *states, scale, "eps")
+        args = (*arrays, sums, *states, scale, "eps", self.ends)
         self.steps.append(PlanStep(based_outputs, args, {"config": config, "reverse": reverse}))
 
     def gradients(
@@ -133,9 +135,11 @@ class BasedPasses(Launches):
         how = {"config": config, "reverse": reverse}
         parts = -(-width // config.columns)
         if parts == 1:
-            self.steps.append(PlanStep(based_gradients, (*arrays, e, *states, scale), how))
+            self.steps.append(
+                PlanStep(based_gradients, (*arrays, e, *states, scale, self.ends), how)
+            )
             return
         of_parts = f"{to}_of_columns"
         self.scratch[of_parts] = Scratch((parts, *self.heads, self.n, d))
-        args = (*arrays[:4], of_parts, e, *states, scale)
+        args = (*arrays[:4], of_parts, e, *states, scale, self.ends)
         self.steps += [PlanStep(based_gradients, args, how), PlanStep(sum_columns, (of_parts, to))]

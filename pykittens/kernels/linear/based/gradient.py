@@ -70,6 +70,7 @@ def based_attention_backward(
     scale: float | None = None,
     initial_state: Any = None,
     state_gradient: Any = None,
+    ends: Any = None,
     segments: int | None = None,
 ) -> Plan:
     """The gradients of q, k and v, and then that of initial_state if that is given.
@@ -84,7 +85,7 @@ def based_attention_backward(
         [(1, 2, 8, 16), (1, 2, 8, 16), (1, 2, 8, 16)]
     """
     given = {"q": q, "k": k, "v": v, "gradient": gradient, "out": out, "weights": weights}
-    given |= {"initial_state": initial_state, "state_gradient": state_gradient}
+    given |= {"initial_state": initial_state, "state_gradient": state_gradient, "ends": ends}
     arrays = Arrays("based_attention_backward", **given)
     is_divided = weights is not None
     check(arrays, is_divided)

@@ -18,7 +18,7 @@ from pykittens.kernels.sequences import count_sequences
 
 VECTORS = 7040  # bytes for vectors of rows, sums of features and of several warps, and semaphores
 MOST_ELEMENTS, MOST_FEATURES = 128, 64  # elements of a query, and features of a map
-OF_QK, OF_MAP, OF_STATE = "batch heads n d", "heads d features", "batch heads both columns"
+OF_QK, OF_MAP, OF_STATE = "batch heads n d", "heads d features", "sequences heads both columns"
 OF_ROWS = f"batch heads {OF_ROW} n"
 
 
@@ -77,7 +77,7 @@ class HedgehogPasses(Launches):
         if segments == 1:
             return states
         sides = self.sides(sums)
-        args = "k", "v", "key_map", "starts"
+        args = "k", "v", "key_map", "starts", self.ends
         how = {"config": config_for(*self.sizes, self.limits)}
         return self.add_starts(
             "starts", PlanStep(hedgehog_states, args, how), segments, sides, states

@@ -56,6 +56,7 @@ def hedgehog_attention(
     factors: Any = None,
     scale: float | None = None,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
     return_rows: bool = False,
     segments: int | None = None,
@@ -70,13 +71,16 @@ def hedgehog_attention(
     Its result is the sum of weights times values, divided by the sum of weights.
 
     factors: f32 (2, heads), a and b of each head, at least 0; 1 if None. With an a of 0 the first positions have no
-    weights without an initial state, and are NaN. scale: 1 / sqrt(d) if None. initial_state: f32 (batch, heads, 2
+    weights without an initial state, and are NaN. scale: 1 / sqrt(d) if None. initial_state: f32 (sequences, heads, 2
     features, width + 1), what all positions see by features beside these: sums of phi(k) times v, and of phi(k) in the
     last column. With return_state the result is (out, state), what position n would see so. With return_rows there is
     one more at the end, f32 (batch, heads, 3, n), for gradients: m / ln 2, the sum of weights, and which score m is,
     counted from the first position of the chunk before. Sums are in f32; weights, states and features are rounded to
-    the dtype where they are multiplied. segments: parts of the sequence that have blocks of their own; if None, chosen
-    so that few heads keep the GPU busy. An ArgumentError for other arguments.
+    the dtype where they are multiplied.
+
+    ends: int32 (sequences + 1,), where packed sequences start and where the last one ends, as of linear_attention;
+    without it, each batch is a sequence. Chunks begin anew with each. segments: parts of a sequence that have blocks of
+    their own; if None, chosen so that few heads keep the GPU busy. An ArgumentError for other arguments.
 
     Source: Zhang et al., "The Hedgehog & the Porcupine", 2024; Zhang et al., "LoLCATs", 2024.
 
@@ -85,7 +89,7 @@ def hedgehog_attention(
         array([1., 1., 1.], dtype=float16)
     """
     given = {"q": q, "k": k, "v": v, "query_map": query_map, "key_map": key_map, "out": out}
-    given |= {"factors": factors, "initial_state": initial_state}
+    given |= {"factors": factors, "initial_state": initial_state, "ends": ends}
     arrays = Arrays("hedgehog_attention", **given)
     check(arrays)
     parts = checked(arrays, segments)
@@ -99,6 +103,18 @@ def hedgehog_attention(
     states = before, "state" if return_state else None
     states = passes.starts(passes.segments_by_time(TIMES, config), 1, states)
     rows = "rows" if return_rows else None
-    args = ("q", "k", "v", "query_map", "key_map", factors, "out", rows, *states, "scale")
+    args = (
+        "q",
+        "k",
+        "v",
+        "query_map",
+        "key_map",
+        factors,
+        "out",
+        rows,
+        *states,
+        "scale",
+        passes.ends,
+    )
     passes.steps.append(PlanStep(hedgehog_outputs, args, {"config": config}))
     return Plan(arrays, passes.steps, passes.scratch, result)

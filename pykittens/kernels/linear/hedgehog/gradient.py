@@ -89,6 +89,7 @@ def hedgehog_attention_backward(
     scale: float | None = None,
     initial_state: Any = None,
     state_gradient: Any = None,
+    ends: Any = None,
     segments: int | None = None,
 ) -> Plan:
     """The gradients of q, k, v and both maps, and then those of factors and of initial_state if these are given.
@@ -108,7 +109,7 @@ def hedgehog_attention_backward(
     """
     given = {"q": q, "k": k, "v": v, "query_map": query_map, "key_map": key_map}
     given |= {"out": out, "rows": rows, "gradient": gradient, "factors": factors}
-    given |= {"initial_state": initial_state, "state_gradient": state_gradient}
+    given |= {"initial_state": initial_state, "state_gradient": state_gradient, "ends": ends}
     arrays = Arrays("hedgehog_attention_backward", **given)
     check(arrays)
     dims, count = arrays.dims, checked(arrays, segments)
@@ -129,15 +130,15 @@ def hedgehog_attention_backward(
 
 def add_memory(passes: HedgehogPasses, parts: int, segments: int) -> None:
     """Add the memory that launches exchange, of blocks for parts of the columns of values and for segments."""
-    (batch, heads), d, rows = passes.heads, passes.sizes[0], passes.chunks * CHUNK
-    runs = segments * parts
-    of_maps = Scratch((batch, heads, runs, ROWS, wide(d)))
+    (batch, heads), d, runs = passes.heads, passes.sizes[0], segments * parts
+    rows = passes.n if passes.ends else passes.chunks * CHUNK
+    of_maps = Scratch((passes.sequences, heads, runs, ROWS, wide(d)))
     of_positions = Scratch((parts, batch, heads, rows))
     passes.scratch |= dict.fromkeys(("query_maps", "key_maps"), of_maps)
     passes.scratch |= dict.fromkeys(("dots", "of_largest"), of_positions)
     passes.scratch["features"] = Scratch((batch, heads, rows, PARTS * ROWS), dtype=passes.dtype)
     if "factors" in passes.arrays:
-        passes.scratch["of_factors"] = Scratch((batch, PARTS * heads, runs))
+        passes.scratch["of_factors"] = Scratch((passes.sequences, PARTS * heads, runs))
         passes.arrays.alias("sums_of_factors", "d_factors", (PARTS * heads,))
     if parts > 1:
         of_columns = Scratch((parts, batch, heads, passes.n, d))
@@ -151,7 +152,7 @@ def add_queries(passes: HedgehogPasses, config: LinearConfig, parts: int, segmen
     passes.steps.append(PlanStep(hedgehog_dots, ("out", "gradient", "dots"), columns))
     before, _ = passes.starts(segments, parts, (before, None))
     of_heads = "query_map", "key_map", factors, "dq_of_columns" if parts > 1 else "dq", before
-    sums = "query_maps", "of_factors" if factors else None, "scale"
+    sums = "query_maps", "of_factors" if factors else None, "scale", passes.ends
     args = (*OF_PASSES, *of_heads, *OF_CHUNKS, *sums)
     passes.steps.append(PlanStep(hedgehog_query_gradients, args, {"config": config}))
 
@@ -162,11 +163,14 @@ def add_keys(passes: HedgehogPasses, config: LinearConfig, parts: int, segments:
     before, end, factors = arrays.present("initial_state", "state_gradient", "factors")
     first, sides = before and "d_initial_state", passes.sides(parts)
     if before and parts > 1:
-        first, passes.scratch["first"] = "first", Scratch((*passes.heads, *sides))
+        first, passes.scratch["first"] = (
+            "first",
+            Scratch((passes.sequences, passes.heads[1], *sides)),
+        )
     states: tuple[str | None, ...] = None, end, first
     if segments > 1:
         more = {"count": arrays.dims["features"], "to_start": before is not None}
-        args = "features", "gradient", "dots", end, "state_gradients"
+        args = "features", "gradient", "dots", end, "state_gradients", passes.ends
         step = PlanStep(hedgehog_state_gradients, args, how | more)
         of_all = segments, sides, (None, first)
         states = (
@@ -174,7 +178,14 @@ def add_keys(passes: HedgehogPasses, config: LinearConfig, parts: int, segments:
             end,
             passes.add_starts("state_gradients", step, *of_all, reverse=True)[1],
         )
-    of_states = "dk_of_columns" if parts > 1 else "dk", "dv", *states, "key_maps", "scale"
+    of_states = (
+        "dk_of_columns" if parts > 1 else "dk",
+        "dv",
+        *states,
+        "key_maps",
+        "scale",
+        passes.ends,
+    )
     all_args = (*OF_PASSES, "key_map", factors, *OF_CHUNKS, *of_states)
     passes.steps.append(PlanStep(hedgehog_key_gradients, all_args, how))
 

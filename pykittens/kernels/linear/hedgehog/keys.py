@@ -22,9 +22,9 @@ from pykittens.kernels.linear.chunk import (
 )
 from pykittens.kernels.linear.hedgehog.blocks import OfGroup, factor_of, load_two, two
 from pykittens.kernels.linear.hedgehog.features import (
-    CONSUMERS,
+    OF_PACKED,
     PARTS,
-    PRODUCER,
+    REGISTERS,
     apart,
     at_index,
     feature_gradient,
@@ -35,6 +35,7 @@ from pykittens.kernels.linear.hedgehog.features import (
     sign_of,
     wide,
 )
+from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 from pykittens.kernels.linear.totals import (
     Sums,
     add_keys,
@@ -98,6 +99,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     after,
     of_maps,
     scale,
+    ends,
     *,
     config,
 ):
@@ -126,36 +128,42 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     of_phis: Any = pk.pipeline(1, phi=pair, y=pair)
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer(registers=PRODUCER):
+    of_groups, of_copies = REGISTERS if ends is None else OF_PACKED
+    with pk.producer(registers=of_copies):
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             with matrices.fill() as t:
                 pk.load_async(t, of_k[h, 0, 0])
-            for i in steps_of(chunks, segments, segment, after is not None):
+            for i in steps_of(here.chunks, segments, segment, after is not None):
                 with of_scores.fill() as t:
-                    load_two(t.q, Q.at(b, h), [i + 1 - p for p in range(PARTS)], 0)
-                    pk.load_async(t.k, K[b, h, i, 0])
+                    load_two(t.q, here.heads(Q).at(h), [i + 1 - p for p in range(PARTS)], 0)
+                    pk.load_async(t.k, here.heads(K)[h, i, 0])
                 with of_results.fill() as t:
-                    load_two(t, G.at(b, h), [i + 1 - p for p in range(PARTS)], part)
+                    load_two(t, here.heads(G).at(h), [i + 1 - p for p in range(PARTS)], part)
                 with of_values.fill() as t:
-                    pk.load_async(t.v, V[b, h, i, part])
-                    pk.load_async(t.f, features[b, h, i + 1, 0])
+                    pk.load_async(t.v, here.heads(V)[h, i, part])
+                    pk.load_async(t.f, here.heads(features)[h, i + 1, 0])
 
-    with pk.consumers(PARTS, registers=CONSUMERS) as w:
+    with pk.consumers(PARTS, registers=of_groups) as w:
         sign, own = sign_of(w), OfGroup(w, held.of_group(w), width, columns)
         last = near_keys(w, CHUNK)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             run = part if segments is None else part * segments + segment
             slot: Any = 0
             state = own.start(state_at(before, b, h, segment), part, width + part)
             a: Any = factor_of(factors, 0, h)
             of_map = pk.zeros(pk.f32, ROWS, half)
             with matrices.drain() as matrix:
-                for i in steps_of(chunks, segments, segment, after is not None):
+                for i in steps_of(here.chunks, segments, segment, after is not None):
                     if end is not None:
-                        state = with_end(state, end.at(b, h), own, slot, (i, n), part)
-                    next_dot = pk.load(dots[part, b, h, i + 1], cols=CHUNK, spread=pk.per_row)
+                        state = with_end(state, end.at(b, h), own, slot, (i, here.n), part)
+                    next_dot = pk.load(
+                        here.heads(dots, part)[h, i + 1], cols=CHUNK, spread=pk.per_row
+                    )
                     with of_scores.drain() as t, of_results.drain() as g:
                         q, of_g = t.q.tiles(CHUNK, wide(d)), g.tiles(CHUNK, columns)
                         half_g = g.tiles(CHUNK, config.columns)
@@ -175,9 +183,13 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                     pk.store(y.phi.tiles(CHUNK, ROWS)[w, 0], phi)
                                     of_y = feature_gradient(phi.to(pk.f32), of_phi) * sign
                                     pk.store(y.y.tiles(CHUNK, ROWS)[w, 0], of_y.to(dtype))
-                                shift, index = shift_of(rows.at(b, h), i + 1 - w, a)
+                                shift, index = shift_of(here.columns(rows, h), i + 1 - w, a)
                                 dot, through = (
-                                    pk.load(z[part, b, h, i + 1 - w], cols=CHUNK, spread=pk.per_row)
+                                    pk.load(
+                                        here.heads(z, part)[h, i + 1 - w],
+                                        cols=CHUNK,
+                                        spread=pk.per_row,
+                                    )
                                     for z in (dots, of_largest)
                                 )
                                 s = pk.exp2(scores(q[w, 0], t.k, scale, last) - shift).to(dtype)
@@ -196,7 +208,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                         dv = pk.mma_AtB(of_s, half_g[p, w], dv)
                                         of_half = of_state.tiles(ROWS, config.columns)[p, w]
                                         dv = pk.mma_AB(of_phi, of_half, dv)
-                                pk.store(dV[b, h, i, part * PARTS + w], dv.to(dV.dtype))
+                                pk.store(here.heads(dV)[h, i, part * PARTS + w], dv.to(dV.dtype))
                                 with weights.fill() as x:
                                     pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
                                 with weights.drain() as x:
@@ -209,15 +221,15 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                         dk = pk.mma_AtB(of_s, t.q.tiles(CHUNK, half)[p, w], dk)
                                         dk = pk.mma_ABt(of_y, matrix.tiles(half, ROWS)[w, 0], dk)
                                         of_map = pk.mma_AtB(of_y, half_k, of_map)
-                    to = dK if len(dK.shape) == 4 else dK.at(part)
-                    pk.store(to[b, h, i, w], dk.to(dK.dtype))
+                    to = here.heads(dK) if len(dK.shape) == 4 else here.heads(dK, part)
+                    pk.store(to[h, i, w], dk.to(dK.dtype))
             pk.store(of_maps[b, h, run, 0, w], of_map)
             if after is not None:
                 own.keep_sums(slot, own.keep(state, after.at(b, h), part), width + part)
 
 
 @pk.kernel
-def hedgehog_state_gradients(features, G, dots, end, states, *, config, count, to_start):  # type: ignore[no-untyped-def]
+def hedgehog_state_gradients(features, G, dots, end, states, ends, *, config, count, to_start):  # type: ignore[no-untyped-def]
     """The state R that each segment would add: that of the chunks after each of its own, and what is the end's."""
     batch, heads, segments, _, all_columns = states.shape
     n, width, dtype = G.shape[2], pk.static(G.shape[3]), G.dtype
@@ -229,22 +241,24 @@ def hedgehog_state_gradients(features, G, dots, end, states, *, config, count, t
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in steps_of(chunks, segments, segment, to_start):
+            here = sequence_of(ends, b, n, chunks)
+            for i in steps_of(here.chunks, segments, segment, to_start):
                 with ring.fill() as t:
-                    pk.load_async(t.f, features[b, h, i + 1, 0])
-                    pk.load_async(t.g, G[b, h, i + 1, part])
+                    pk.load_async(t.f, here.heads(features)[h, i + 1, 0])
+                    pk.load_async(t.g, here.heads(G)[h, i + 1, part])
 
     with pk.consumers(PARTS) as w:
         own = OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             slot: Any = 0
             state = own.start(None, 0, width)
-            for i in steps_of(chunks, segments, segment, to_start):
+            for i in steps_of(here.chunks, segments, segment, to_start):
                 if end is not None:
-                    state = with_end(state, end.at(b, h), own, slot, (i, n), part)
-                dot = pk.load(dots[part, b, h, i + 1], cols=CHUNK, spread=pk.per_row)
+                    state = with_end(state, end.at(b, h), own, slot, (i, here.n), part)
+                dot = pk.load(here.heads(dots, part)[h, i + 1], cols=CHUNK, spread=pk.per_row)
                 with ring.drain() as t:
                     sums, f = Sums(own.totals, slot, -dot), t.f.tiles(CHUNK, ROWS)[0, w]
                     pk.sync()

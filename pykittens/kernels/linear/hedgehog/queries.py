@@ -34,9 +34,9 @@ from pykittens.kernels.linear.hedgehog.blocks import (
     two,
 )
 from pykittens.kernels.linear.hedgehog.features import (
-    CONSUMERS,
+    OF_PACKED,
     PARTS,
-    PRODUCER,
+    REGISTERS,
     apart,
     at_index,
     feature_map,
@@ -46,6 +46,7 @@ from pykittens.kernels.linear.hedgehog.features import (
     sign_of,
     wide,
 )
+from pykittens.kernels.linear.sequences import sequence_of, sequences_in
 from pykittens.kernels.linear.totals import Sums, total_of, totals_of
 
 COLUMNS = 64  # that a block takes at a time
@@ -106,6 +107,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     of_maps,
     of_factors,
     scale,
+    ends,
     *,
     config,
 ):
@@ -136,22 +138,26 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     weights: Any = pk.pipeline(1, **dict.fromkeys("sy", two(dtype, ROWS)))
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer(registers=PRODUCER):
+    of_groups, of_copies = REGISTERS if ends is None else OF_PACKED
+    with pk.producer(registers=of_copies):
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             with matrices.fill() as t:
                 pk.load_async(t.q, of_q[h, 0, 0])
                 pk.load_async(t.k, of_k[h, 0, 0])
-            for i in chunks_of(chunks, segments, segment, False):
-                fill_queries(of_scores, Q.at(b, h), K.at(b, h), i)
+            for i in chunks_of(here.chunks, segments, segment, False):
+                fill_queries(of_scores, here.heads(Q).at(h), here.heads(K).at(h), i)
                 with of_values.fill() as t:
-                    pk.load_async(t.g, G[b, h, i, part])
-                    load_two(t.v, V.at(b, h), [i - 1 + p for p in range(PARTS)], part)
+                    pk.load_async(t.g, here.heads(G)[h, i, part])
+                    load_two(t.v, here.heads(V).at(h), [i - 1 + p for p in range(PARTS)], part)
 
-    with pk.consumers(PARTS, registers=CONSUMERS) as w:
+    with pk.consumers(PARTS, registers=of_groups) as w:
         sign, own = sign_of(w), OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             run = part if segments is None else part * segments + segment
             slot: Any = 0
             state = own.start(state_at(before, b, h, segment), part, width)
@@ -160,10 +166,10 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
             of_map = pk.zeros(pk.f32, ROWS, half)
             of_factor = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
             with matrices.drain() as maps:
-                for i in chunks_of(chunks, segments, segment, False):
-                    given = rows.at(b, h)
+                for i in chunks_of(here.chunks, segments, segment, False):
+                    given = here.columns(rows, h)
                     inverse = 1.0 / pk.load(given[1, i], cols=CHUNK, spread=pk.per_row, fill=pk.inf)
-                    dot = pk.load(dots[part, b, h, i], cols=CHUNK, spread=pk.per_row)
+                    dot = pk.load(here.heads(dots, part)[h, i], cols=CHUNK, spread=pk.per_row)
                     with of_scores.drain() as t:
                         k, left = t.k.tiles(CHUNK, wide(d)), (i > 0).to(pk.int32) * CHUNK
                         sums = Sums(own.totals, slot)
@@ -182,7 +188,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                             phi, of_phi = phi.to(pk.f32) * (inverse * by), of_phi - far
                             pk.store(y.y.tiles(CHUNK, ROWS)[w, 0], (phi * of_phi * sign).to(dtype))
                             if width <= columns or part == 0:
-                                pk.store(features[b, h, i, w], phi.to(dtype))
+                                pk.store(here.heads(features)[h, i, w], phi.to(dtype))
                             largest, index = (
                                 pk.load(given[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
                             )
@@ -203,7 +209,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                         if of_factors is not None:
                             of_factor = of_factor + factor_gradient(w, far, more, inverse, a, by)
                         if w == 0:
-                            pk.store(of_largest[part, b, h, i], far * by)
+                            pk.store(here.heads(of_largest, part)[h, i], far * by)
                         with weights.drain() as y:
                             dq = pk.zeros(pk.f32, CHUNK, half)
                             for p in range(PARTS):
@@ -211,8 +217,8 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                                 dq = pk.mma_AB(of_s, t.k.tiles(CHUNK, half)[p, w], dq)
                                 dq = pk.mma_ABt(of_y, maps.q.tiles(half, ROWS)[w, 0], dq)
                                 of_map = pk.mma_AtB(of_y, t.q.tiles(CHUNK, half)[0, w], of_map)
-                    to = dQ if len(dQ.shape) == 4 else dQ.at(part)
-                    pk.store(to[b, h, i, w], dq.to(dQ.dtype))
+                    to = here.heads(dQ) if len(dQ.shape) == 4 else here.heads(dQ, part)
+                    pk.store(to[h, i, w], dq.to(dQ.dtype))
             pk.store(of_maps[b, h, run, 0, w], of_map)
             if of_factors is not None:
                 pk.store(of_factors[b, w * heads + h, run], pk.sum(of_factor))
