@@ -18,11 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import linear  # noqa: E402
-import record  # noqa: E402
 import torch  # noqa: E402
-from linear import CHECKED, CHUNK, COPY, FIXED, PRODUCTS, TIMES  # noqa: E402
+from linear import CHECKED, CHUNK, COPY, FIXED, PRODUCTS, TIMES, options_of, write  # noqa: E402
 from protocol import isolated  # noqa: E402
-from record import about, heading, markdown  # noqa: E402
 
 from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_backward  # noqa: E402
 
@@ -139,20 +137,12 @@ def cells(r: dict[str, Any]) -> tuple[str, ...]:
 
 def main() -> None:
     """Measure, print a table and write it."""
-    parser = record.parser(__doc__, rounds=15)
-    parser.add_argument("--drawn", type=int, default=20, help="random problems")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("delta: no CUDA device")
+    options = options_of("delta", __doc__)
     given = [Problem(*sizes) for sizes in ASKED]
     rows = [measured(p, options.rounds) for p in (*given, *drawn(options.drawn, options.seed))]
     heads = ("Batch, heads, n, d, width", "Forward us", "Backward us", "Target us", "Errors")
     more = ("Errors, backward", "Of target", "Of target, backward")
-    where = about()
-    text = f"{heading(where)}\n\n{markdown((*heads, *more), map(cells, rows))}\n"
-    print(text)
-    record.save({"about": where, "rows": rows}, options.out, f"delta{options.label}", text)
+    write("delta", rows, (*heads, *more), cells, options)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import record  # noqa: E402
 import torch  # noqa: E402
 from linear import (  # noqa: E402
     CHUNK,
@@ -25,11 +24,12 @@ from linear import (  # noqa: E402
     cells,
     drawn,
     largest_ratio,
+    options_of,
     with_gradients,
+    write,
 )
 from linear import Problem as OfPositions  # noqa: E402
 from protocol import isolated  # noqa: E402
-from record import about, heading, markdown  # noqa: E402
 
 from pykittens.kernels.linear import (  # noqa: E402
     gated_linear_attention,
@@ -110,18 +110,10 @@ def measured(p: Problem, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print a table and write it."""
-    parser = record.parser(__doc__, rounds=15)
-    parser.add_argument("--drawn", type=int, default=20, help="random problems")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("gated_linear: no CUDA device")
+    options = options_of("gated_linear", __doc__)
     random = (Problem(**vars(p)) for p in drawn(options.drawn, options.seed))
     rows = [measured(p, options.rounds) for p in (*GIVEN, *random)]
-    where = about()
-    text = f"{heading(where)}\n\n{markdown(COLUMNS, map(cells, rows))}\n"
-    print(text)
-    record.save({"about": where, "rows": rows}, options.out, f"gated_linear{options.label}", text)
+    write("gated_linear", rows, COLUMNS, cells, options)
 
 
 if __name__ == "__main__":

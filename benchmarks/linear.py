@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,19 +186,36 @@ def with_mamba2(r: dict[str, Any]) -> tuple[str, ...]:
     return *cells(r), *(f"{r[name]:,.1f}" for name in MAMBA2)
 
 
-def main() -> None:
-    """Measure, print a table and write it."""
-    parser = record.parser(__doc__, rounds=15)
+def options_of(name: str, doc: str | None) -> Any:
+    """The options of a program that needs a GPU and draws at random."""
+    parser = record.parser(doc, rounds=15)
     parser.add_argument("--drawn", type=int, default=20, help="random problems")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("linear: no CUDA device")
-    rows = [measured(p, options.rounds) for p in (*GIVEN, *drawn(options.drawn, options.seed))]
+        sys.exit(f"{name}: no CUDA device")
+    return options
+
+
+def write(
+    name: str,
+    rows: list[dict[str, Any]],
+    columns: Sequence[str],
+    cells: Callable[[dict[str, Any]], tuple[str, ...]],
+    options: Any,
+) -> None:
+    """Print a table of the rows and write it."""
     where = about()
-    text = f"{heading(where)}\n\n{markdown((*COLUMNS, *MAMBA2), map(with_mamba2, rows))}\n"
+    text = f"{heading(where)}\n\n{markdown(columns, map(cells, rows))}\n"
     print(text)
-    record.save({"about": where, "rows": rows}, options.out, f"linear{options.label}", text)
+    record.save({"about": where, "rows": rows}, options.out, f"{name}{options.label}", text)
+
+
+def main() -> None:
+    """Measure, print a table and write it."""
+    options = options_of("linear", __doc__)
+    rows = [measured(p, options.rounds) for p in (*GIVEN, *drawn(options.drawn, options.seed))]
+    write("linear", rows, (*COLUMNS, *MAMBA2), with_mamba2, options)
 
 
 if __name__ == "__main__":

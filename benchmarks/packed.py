@@ -1,4 +1,4 @@
-"""Packed sequences of linear attention, Mamba-2 and the delta rule, forward and backward, on a cold L2 cache.
+"""Packed sequences of all recurrences with a state, forward and backward, on a cold L2 cache.
 
 Beside the same positions in one sequence, and beside a batch in which each sequence is padded to the longest. Lengths
 are drawn at random, so that few are multiples of a chunk.
@@ -15,13 +15,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import record  # noqa: E402
 import torch  # noqa: E402
+from linear import Problem as OfAttention  # noqa: E402
+from linear import of_mamba2, options_of, write  # noqa: E402
+from linear import tensors as of_attention  # noqa: E402
 from protocol import isolated  # noqa: E402
-from record import about, heading, markdown  # noqa: E402
 
 from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_backward  # noqa: E402
 from pykittens.kernels.linear import (  # noqa: E402
+    based_attention,
+    based_attention_backward,
+    gated_linear_attention,
+    gated_linear_attention_backward,
+    hedgehog_attention,
+    hedgehog_attention_backward,
     linear_attention,
     linear_attention_backward,
     mamba2,
@@ -31,8 +38,13 @@ from pykittens.kernels.linear import (  # noqa: E402
 FUNCTIONS = {
     "linear_attention": (linear_attention, linear_attention_backward),
     "mamba2": (mamba2, mamba2_backward),
+    "gated_linear_attention": (gated_linear_attention, gated_linear_attention_backward),
+    "based_attention": (based_attention, based_attention_backward),
+    "hedgehog_attention": (hedgehog_attention, hedgehog_attention_backward),
     "gated_delta_rule": (gated_delta_rule, gated_delta_rule_backward),
 }
+SIZES = {"based_attention": (16, 64)}  # of d and width, in place of those of a problem
+FEATURES = 64
 COUNTS = (1, 8, 64, 512, 2048)  # of sequences
 MOST = 2**20  # positions of a padded batch
 
@@ -57,23 +69,33 @@ class Problem:
 
 def tensors(p: Problem, batch: int, n: int, device: str = "cuda") -> dict[str, Any]:
     """The tensors of a call, and a gradient of its result."""
-
-    def normal(size: int) -> Any:
-        return torch.randn(batch, p.heads, n, size, device=device).bfloat16()
-
-    q, k, v = normal(p.d), torch.nn.functional.normalize(normal(p.d), dim=-1), normal(p.width)
-    rate, of_heads = (torch.rand(s, device=device) for s in ((batch, p.heads, n), p.heads))
-    found = {"gradient": normal(p.width)}
+    d, width = SIZES.get(p.name, (p.d, p.width))
+    found = of_attention(OfAttention(batch, p.heads, p.heads, n, d, width), device)
+    gradient = {"gradient": found["gradient"]}
     if p.name == "mamba2":
-        return found | {"x": v, "dt": 0.1 * rate, "A": -of_heads, "B": k, "C": q, "D": of_heads}
-    found |= {"q": q, "k": k, "v": v, "decay": -0.1 * rate}
-    return found | ({"beta": rate.clone()} if p.name == "gated_delta_rule" else {})
+        return of_mamba2(found) | gradient
+    if p.name in ("based_attention", "hedgehog_attention"):
+        del found["decay"]
+    if p.name == "hedgehog_attention":
+        of_maps = (torch.randn(p.heads, d, FEATURES, device=device) * d**-0.5 for _ in range(2))
+        maps = zip(("query_map", "key_map"), of_maps, strict=True)
+        return found | {name: x.bfloat16() for name, x in maps}
+    if p.name == "gated_linear_attention":
+        shape = *found["decay"].shape, d
+        return found | {"decay": -0.1 * torch.rand(shape, device=device)}
+    if p.name == "gated_delta_rule":
+        found["k"] = torch.nn.functional.normalize(found["k"], dim=-1)
+        return found | {"beta": torch.rand_like(found["decay"])}
+    return found
 
 
 def calls(p: Problem, given: dict[str, Any], **words: Any) -> dict[str, Any]:
     """The forward and the backward call of these tensors."""
     forward, backward = FUNCTIONS[p.name]
     own = {name: x for name, x in given.items() if name != "gradient"}
+    if p.name == "hedgehog_attention":
+        kept = zip(("out", "rows"), forward(**own, **words, return_rows=True), strict=True)
+        given = given | dict(kept)
     return {
         "forward": lambda _: forward(**own, **words),
         "backward": lambda _: backward(**given, **words),
@@ -108,19 +130,11 @@ LABELS = "packed", "one sequence", "padded"
 
 def main() -> None:
     """Measure, print a table and write it."""
-    parser = record.parser(__doc__, rounds=15)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("packed: no CUDA device")
+    options = options_of("packed", __doc__)
     problems = [Problem(name, count) for name in FUNCTIONS for count in COUNTS]
     rows = [measured(p, options.seed, options.rounds) for p in problems]
     times = (f"{way}, {x} us" for way in ("Forward", "Backward") for x in LABELS)
-    where = about()
-    text = markdown(("Function", "Sequences", "Longest", *times), map(cells, rows))
-    text = f"{heading(where)}\n\n{text}\n"
-    print(text)
-    record.save({"about": where, "rows": rows}, options.out, f"packed{options.label}", text)
+    write("packed", rows, ("Function", "Sequences", "Longest", *times), cells, options)
 
 
 if __name__ == "__main__":

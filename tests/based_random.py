@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from pykittens.torch import based_attention
+from tests.linear_random import each, ends_of, gradients_inside, inside, with_lengths
 
 LENGTHS = (1, 17, 63, 64, 65, 129, 200, 500, 1000)
 
 
 @dataclass(frozen=True)
 class BasedProblem:
-    """A call: its sizes, whether outputs are divided, and whether there are states and other strides."""
+    """A call: its sizes, whether outputs are divided, and whether there are states and other strides.
+
+    lengths, first: as of LinearProblem.
+    """
 
     batch: int
     heads: int
@@ -26,21 +31,24 @@ class BasedProblem:
     states: bool
     by_rows: bool
     half: bool
+    lengths: tuple[int, ...] = ()
+    first: int = 0
 
 
 def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> BasedProblem:
     """A random call; longest: of its positions, most: of its heads."""
-    return BasedProblem(
+    found = BasedProblem(
         batch=draw.randint(1, 2),
         heads=draw.randint(1, most),
         n=draw.choice([n for n in LENGTHS if n <= longest]),
         d=draw.choice((16, 16, 16, 5, 8, 24, 32)),
-        width=draw.choice((16, 40, 64, 64, 72, 128)),
+        width=draw.choice((5, 16, 33, 40, 64, 64, 72, 128)),
         normalize=draw.random() < 0.5,
         states=draw.random() < 0.5,
         by_rows=draw.random() < 0.5,
         half=draw.random() < 0.25,
     )
+    return with_lengths(draw, replace(found, batch=1)) if draw.random() < 0.3 else found
 
 
 def features(x: Any) -> Any:
@@ -62,8 +70,9 @@ def tensors(p: BasedProblem, device: str) -> list[Any]:
 
     state = None
     if p.states:  # that of positions before, so that no sum of weights is near 0
-        k = torch.randn(p.batch, p.heads, 20, p.d, device=device)
-        v = torch.randn(p.batch, p.heads, 20, p.width + p.normalize, device=device)
+        count = len(p.lengths) or p.batch
+        k = torch.randn(count, p.heads, 20, p.d, device=device)
+        v = torch.randn(count, p.heads, 20, p.width + p.normalize, device=device)
         if p.normalize:
             v[..., -1] = 1
         state = features(k).mT @ v
@@ -98,15 +107,18 @@ def check(p: BasedProblem, device: str) -> None:
             for x in given
         ]
         if is_exact:
-            outs = explicit(p, *leaves)
+            of_one = functools.partial(explicit, p)
+            outs = each(of_one, p.lengths, *leaves[:3], state=leaves[3], first=p.first)
         else:
             how: dict[str, Any] = {"normalize": p.normalize, "return_state": True}
-            outs = based_attention(*leaves[:3], initial_state=leaves[3], **how)
+            how["ends"] = ends_of(p.lengths, device, p.first)
+            out, after = based_attention(*leaves[:3], initial_state=leaves[3], **how)
+            outs = inside(p, out), after
         weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
         weighed = outs if p.states else outs[:1]
         own = [x for x in leaves if x is not None]
         of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
-        results += [*(x.detach() for x in outs), *torch.autograd.grad(weighed, own, of_outs)]
+        results += [*(x.detach() for x in outs), *gradients_inside(p, weighed, own, of_outs)]
     unit, count = 2.0**-7, len(exact) - len(own)
     # A division lets the terms of gradients cancel, and leaves their roundings.
     largest = max(float(e.abs().max()) for e in exact[count:]) if p.normalize else 0.0

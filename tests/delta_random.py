@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tests.linear_random import LinearProblem, each, ends_of
+from tests.linear_random import LinearProblem, each, ends_of, gradients_inside, inside
 from tests.linear_random import problem as of_attention
 from tests.linear_random import tensors as of_attention_tensors
 
@@ -61,15 +61,16 @@ def check(p: LinearProblem, device: str, rule: Callable[..., Any]) -> None:
             if p.decay == "head":  # of each position, whose errors add up
                 shape = (p.batch, p.heads, p.n)
                 leaves[4] = leaves[4].detach()[:, None].expand(shape).clone().requires_grad_()
-            outs = each(recurrence, p.lengths, *leaves[:5], state=leaves[5])
+            outs = each(recurrence, p.lengths, *leaves[:5], state=leaves[5], first=p.first)
         else:
-            how = {"ends": ends_of(p.lengths, device), "return_state": True}
-            outs = rule(*leaves[:5], initial_state=leaves[5], **how)
+            how = {"ends": ends_of(p.lengths, device, p.first), "return_state": True}
+            out, after = rule(*leaves[:5], initial_state=leaves[5], **how)
+            outs = inside(p, out), after
         weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
         weighed = outs if p.states else outs[:1]
         own = [x for x in leaves if x is not None]
         of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
-        results += [*outs, *torch.autograd.grad(weighed, own, of_outs)]
+        results += [*outs, *gradients_inside(p, weighed, own, of_outs)]
     unit, most = 2.0**-7, [e.abs().max() for e in exact]
     if p.decay == "head":
         of_positions, exact[6] = exact[6], exact[6].sum((0, 2))

@@ -13,14 +13,14 @@ from pykittens.torch import gated_linear_attention, linear_attention
 
 LENGTHS = (1, 17, 63, 64, 65, 129, 200, 500, 1000)
 AT_ONCE = 32  # positions
-WIDTHS = (16, 24, 32, 40, 64, 72, 96, 128, 192, 256)
+WIDTHS = (5, 16, 17, 24, 32, 40, 64, 72, 96, 100, 128, 192, 250, 256)
 
 
 @dataclass(frozen=True)
 class LinearProblem:
     """A call: its sizes, the axes of its decay, how strong that is, and whether there are states and other strides.
 
-    lengths: of packed sequences, or none.
+    lengths: of packed sequences, or none. first: where the first of them starts; positions may follow the last.
     """
 
     batch: int
@@ -36,6 +36,7 @@ class LinearProblem:
     half: bool
     gates: int = 0  # heads of a decay of each channel
     lengths: tuple[int, ...] = ()
+    first: int = 0
 
 
 def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> LinearProblem:
@@ -55,8 +56,14 @@ def problem(draw: random.Random, longest: int = 10**6, most: int = 6) -> LinearP
         by_rows=draw.random() < 0.5,
         half=draw.random() < 0.25,
     )
-    lengths = some_lengths(draw, found.n)
-    return replace(found, batch=1, lengths=lengths) if draw.random() < 0.3 else found
+    return with_lengths(draw, replace(found, batch=1)) if draw.random() < 0.3 else found
+
+
+def with_lengths(draw: random.Random, p: Any) -> Any:
+    """The call with packed sequences, and perhaps positions before the first and after the last."""
+    first = draw.choice((0, 0, draw.randrange(p.n)))
+    after = draw.choice((0, 0, draw.randrange(p.n - first)))
+    return replace(p, lengths=some_lengths(draw, p.n - first - after), first=first)
 
 
 def some_lengths(draw: random.Random, n: int) -> tuple[int, ...]:
@@ -128,13 +135,23 @@ def by_channels(q: Any, k: Any, v: Any, decay: Any, state: Any) -> tuple[Any, An
     return torch.cat(found, dim=2) * q.shape[3] ** -0.5, state
 
 
-def ends_of(lengths: Sequence[int], device: str) -> Any:
+def ends_of(lengths: Sequence[int], device: Any, first: int = 0) -> Any:
     """Where packed sequences start, and where the last ends; None if none are packed."""
-    return torch.tensor([0, *lengths], device=device).cumsum(0).int() if lengths else None
+    return torch.tensor([first, *lengths], device=device).cumsum(0).int() if lengths else None
+
+
+def inside(p: Any, x: Any) -> Any:
+    """The positions of packed sequences of a tensor (batch, heads, n, ...): others are what memory held."""
+    is_whole = not p.lengths or x is None or x.dim() < 3
+    return x if is_whole else x[:, :, p.first : p.first + sum(p.lengths)]
 
 
 def each(
-    of_one: Callable[..., tuple[Any, Any]], lengths: Sequence[int], *given: Any, state: Any
+    of_one: Callable[..., tuple[Any, Any]],
+    lengths: Sequence[int],
+    *given: Any,
+    state: Any,
+    first: int = 0,
 ) -> tuple[Any, Any]:
     """The results of all packed sequences, if there are any, and their states.
 
@@ -142,7 +159,7 @@ def each(
     """
     if not lengths:
         return of_one(*given, state)
-    outs, states, first = [], [], 0
+    outs, states = [], []
     for i, length in enumerate(lengths):
         parts = [
             x[:, :, first : first + length] if x is not None and x.dim() > 1 else x for x in given
@@ -159,6 +176,12 @@ def each(
     )
 
 
+def gradients_inside(p: Any, outs: Any, leaves: list[Any], of_outs: list[Any]) -> list[Any]:
+    """The gradients of results, of the positions of packed sequences; a state is the last leaf if there are some."""
+    found = torch.autograd.grad(outs, leaves, of_outs)
+    return [x if p.states and x is found[-1] else inside(p, x) for x in found]
+
+
 def check(p: LinearProblem, device: str) -> None:
     """Raise unless results and gradients are those in float64, within some roundings of the largest."""
     given = tensors(p, device)
@@ -172,16 +195,17 @@ def check(p: LinearProblem, device: str) -> None:
         ]
         if is_exact:
             of_one = by_channels if p.gates else explicit
-            outs = each(of_one, p.lengths, *leaves[:4], state=leaves[4])
+            outs = each(of_one, p.lengths, *leaves[:4], state=leaves[4], first=p.first)
         else:
             operator = gated_linear_attention if p.gates else linear_attention
-            how = {"ends": ends_of(p.lengths, device), "return_state": True}
-            outs = operator(*leaves[:4], initial_state=leaves[4], **how)
+            how = {"ends": ends_of(p.lengths, device, p.first), "return_state": True}
+            out, after = operator(*leaves[:4], initial_state=leaves[4], **how)
+            outs = inside(p, out), after
         weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
         weighed = outs if p.states else outs[:1]
         own = [x for x in leaves if x is not None]
         of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
-        results += [*outs, *torch.autograd.grad(weighed, own, of_outs)]
+        results += [*outs, *gradients_inside(p, weighed, own, of_outs)]
     unit = 2.0**-7
     for i, (f, e) in enumerate(zip(found, exact, strict=True)):
         assert f.shape == e.shape, (p, i)

@@ -23,7 +23,15 @@ def test_lengths_have_the_sum_of_the_problem(packed):
         assert min(lengths) >= 1
 
 
-@pytest.mark.parametrize("name", ["linear_attention", "mamba2", "gated_delta_rule"])
+NAMES = ["linear_attention", "mamba2", "gated_linear_attention", "based_attention"]
+NAMES += ["hedgehog_attention", "gated_delta_rule"]
+
+
+def test_all_functions_are_measured(packed):
+    assert list(packed.FUNCTIONS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_calls_have_results_and_gradients(packed, name):
     torch.manual_seed(0)
     p = packed.Problem(name, 3, 40, 2, 16, 16)

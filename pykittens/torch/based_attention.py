@@ -22,6 +22,7 @@ def based_attention(
     normalize: bool = False,
     eps: float = EPS,
     initial_state: Tensor | None = None,
+    ends: Tensor | None = None,
     return_state: bool = False,
 ) -> Any:
     """The sum of (1 + s + s^2 / 2) v over all positions up to each, with s = scale q k; sums in f32.
@@ -29,15 +30,16 @@ def based_attention(
     q, k: (batch, heads, n, d), v: (batch, heads, n, width), all bf16 or all f16, in any strides; d is at most 32. The
     result (batch, heads, n, width) has their dtype. scale: 1 / sqrt(d) if None. normalize: divide by the sum of the
     weights and eps. initial_state: f32 (batch, heads, d (d + 1) / 2 + d + 1, width), or width + 1 with `normalize`.
-    With return_state the result is (out, state), f32, the state after the last position. All that is given has a
-    gradient. Raises ArgumentError for a call without a kernel.
+    With return_state the result is (out, state), f32, the state after the last position. ends: int32 (sequences + 1,),
+    where each of several sequences in a batch of 1 starts, and where the last one ends, as of linear_attention. All but
+    `ends` has a gradient. Raises ArgumentError for a call without a kernel.
 
         >>> x = torch.ones(1, 2, 8, 16, dtype=torch.bfloat16)
         >>> based_attention(x, x, x, normalize=True)[0, 0, :3, 0]
         tensor([1., 1., 1.], dtype=torch.bfloat16)
     """
     options = scale, normalize, eps, return_state
-    return BASED_ATTENTION.call((q, k, v, initial_state), options)
+    return BASED_ATTENTION.call((q, k, v, initial_state, ends), options)
 
 
 def _attend(*, normalize: bool, return_state: bool, **given: Any) -> tuple[Any, ...]:
@@ -62,6 +64,7 @@ BASED_ATTENTION = Differentiable(
     "based_attention",
     "q k v initial_state?",
     f"float? scale=None, bool normalize=False, float eps={EPS}",
+    constants="ends?",
     forward=_attend,
     backward=_gradients,
     check=lambda of, scale, normalize, eps: check(of, normalize),

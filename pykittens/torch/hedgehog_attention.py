@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pykittens.kernels.linear.hedgehog import hedgehog_attention as attend
 from pykittens.kernels.linear.hedgehog import hedgehog_attention_backward
-from pykittens.kernels.linear.hedgehog.function import check, make_outputs
+from pykittens.kernels.linear.hedgehog.call import check, make_outputs
 from pykittens.torch.differentiable import Differentiable
 from pykittens.torch.operands import Operands
 
@@ -23,6 +23,7 @@ def hedgehog_attention(
     factors: Tensor | None = None,
     scale: float | None = None,
     initial_state: Tensor | None = None,
+    ends: Tensor | None = None,
     return_state: bool = False,
 ) -> Any:
     """A softmax of a chunk of 64 positions and the one before, and linear attention of earlier ones; sums in f32.
@@ -31,15 +32,16 @@ def hedgehog_attention(
     f16, in any strides; d is at most 128, and features at most 64. The result (batch, heads, n, width) has their dtype.
     factors: f32 (2, heads), those of the softmax and of linear attention, by default 1. scale: 1 / sqrt(d) if None.
     initial_state: f32 (batch, heads, 2 features, width + 1). With return_state the result is (out, state). Features of
-    x are softmax(x map) and softmax(-x map); all weights have one sum, by which results are divided. All that is given
-    has a gradient; that of a largest score of the softmax goes to the first of equal ones. Raises ArgumentError for a
-    call without a kernel.
+    x are softmax(x map) and softmax(-x map); all weights have one sum, by which results are divided. ends: int32
+    (sequences + 1,), where each of several sequences in a batch of 1 starts, and where the last one ends, as of
+    linear_attention. All but `ends` has a gradient; that of a largest score of the softmax goes to the first of equal
+    ones. Raises ArgumentError for a call without a kernel.
 
         >>> x, to = torch.ones(1, 2, 200, 16).bfloat16(), torch.ones(2, 16, 32).bfloat16()
         >>> hedgehog_attention(x, x, x, to, to)[0, 0, ::99, 0]
         tensor([1., 1., 1.], dtype=torch.bfloat16)
     """
-    tensors = q, k, v, query_map, key_map, factors, initial_state
+    tensors = q, k, v, query_map, key_map, factors, initial_state, ends
     return HEDGEHOG_ATTENTION.call(tensors, (scale, return_state))
 
 
@@ -64,6 +66,7 @@ HEDGEHOG_ATTENTION = Differentiable(
     "hedgehog_attention",
     "q k v query_map key_map factors? initial_state?",
     "float? scale=None",
+    constants="ends?",
     forward=_attend,
     backward=hedgehog_attention_backward,
     check=lambda of, scale: check(of),

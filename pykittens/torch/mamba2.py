@@ -35,8 +35,8 @@ def mamba2(
     softplus of that is taken if `softplus`; the result must be at least 0. A, at most 0, and D: (heads,), f32. The
     result has the shape and dtype of x. initial_state: f32 (batch, heads, d, width). With return_state the result is
     (out, state), f32, the state after the last position. ends: int32 (sequences + 1,), where each of several sequences
-    in a batch of 1 starts, and where the last one ends, as of linear_attention. All but `ends` has a gradient; that of
-    dt is inexact where the step is below 1e-5. Raises ArgumentError for a call without a kernel.
+    in a batch of 1 starts, and where the last one ends, as of linear_attention. All but `ends` has a gradient. Raises
+    ArgumentError for a call without a kernel.
 
         >>> x, dt = torch.ones(1, 1, 3, 16, dtype=torch.bfloat16), torch.ones(1, 1, 3)
         >>> mamba2(x, dt, torch.zeros(1), x, x)[0, 0, :, 0]

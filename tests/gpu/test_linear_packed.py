@@ -9,9 +9,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pykittens.kernels.delta import gated_delta_rule  # noqa: E402
-from pykittens.kernels.linear import gated_linear_attention, linear_attention, mamba2  # noqa: E402
+from pykittens.kernels.linear import (  # noqa: E402
+    based_attention,
+    gated_linear_attention,
+    hedgehog_attention,
+    linear_attention,
+    mamba2,
+)
+from pykittens.torch import based_attention as based_operator  # noqa: E402
 from pykittens.torch import gated_delta_rule as delta_operator  # noqa: E402
 from pykittens.torch import gated_linear_attention as gated_operator  # noqa: E402
+from pykittens.torch import hedgehog_attention as hedgehog_operator  # noqa: E402
 from pykittens.torch import linear_attention as attention_operator  # noqa: E402
 from pykittens.torch import mamba2 as mamba2_operator  # noqa: E402
 from tests.linear_random import each, ends_of  # noqa: E402
@@ -19,13 +27,31 @@ from tests.linear_random import each, ends_of  # noqa: E402
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
 HEADS = 4
+
+
+def with_maps(function):
+    """The function with the same maps for all calls."""
+
+    def attend(q, k, v, **words):
+        draw = torch.Generator("cuda").manual_seed(0)
+        shape = (2, HEADS, q.shape[3], 64)
+        maps = torch.randn(shape, generator=draw, device="cuda").to(q.dtype) * q.shape[3] ** -0.5
+        return function(q, k, v, *maps, **words)
+
+    return attend
+
+
 OPERATORS = {
+    "based_attention": (based_operator, {}),
+    "hedgehog_attention": (with_maps(hedgehog_operator), {}),
     "linear_attention": (attention_operator, {}),
     "mamba2": (mamba2_operator, {"softplus": True}),
     "gated_linear_attention": (gated_operator, {}),
     "gated_delta_rule": (delta_operator, {}),
 }
 FUNCTIONS = {
+    "based_attention": based_attention,
+    "hedgehog_attention": with_maps(hedgehog_attention),
     "linear_attention": linear_attention,
     "mamba2": mamba2,
     "gated_linear_attention": gated_linear_attention,
@@ -37,10 +63,14 @@ OF_ALL = pytest.mark.parametrize("name", OPERATORS)
 def given(name, n, d=128, width=128):
     """The tensors of a call with a batch of 1."""
     torch.manual_seed(n)
+    has_features = name in ("based_attention", "hedgehog_attention")
+    heads, d = HEADS if has_features else 2, 16 if name == "based_attention" else d
     q, k, v = (
         torch.randn(1, n, h, s, device="cuda").bfloat16().transpose(1, 2)
-        for h, s in ((2, d), (2, d), (HEADS, width))
+        for h, s in ((heads, d), (heads, d), (HEADS, width))
     )
+    if has_features:
+        return [q, k, v]
     rate = torch.rand(1, HEADS, n, device="cuda")
     if name == "mamba2":
         own = torch.rand(2, HEADS, device="cuda")
@@ -69,7 +99,9 @@ def test_packed_sequences_are_calls_of_each(name, kind):
     if kind != "long":
         lengths = lengths[:300]
         tensors, sizes = given(name, sum(lengths), 64, 48), (64, 48)
-    tensors.append(torch.randn(len(lengths), HEADS, *sizes, device="cuda"))
+    special = {"based_attention": (153, sizes[1]), "hedgehog_attention": (128, sizes[1] + 1)}
+    state = torch.randn(len(lengths), HEADS, *special.get(name, sizes), device="cuda")
+    tensors.append(state.abs() if name == "hedgehog_attention" else state)
     own, alone = ([x.clone().requires_grad_() for x in tensors] for _ in range(2))
     how = words | {"return_state": True}
     packed = operator(*own[:-1], **how, initial_state=own[-1], ends=ends_of(lengths, "cuda"))

@@ -81,9 +81,10 @@ def test_steps_of_0_and_strong_decays():
     )
 
 
-def explicit(torch, x, dt, A, B, C, D, dt_bias, initial_state):
+def explicit(torch, x, dt, A, B, C, D, dt_bias, initial_state, softplus=True):
     """One position after another."""
-    step = torch.nn.functional.softplus(dt + dt_bias[:, None])
+    step = dt + dt_bias[:, None]
+    step = torch.nn.functional.softplus(step) if softplus else step
     B, C = (y.repeat_interleave(x.shape[1] // y.shape[1], dim=1) for y in (B, C))
     rows, state = [], initial_state
     for i in range(x.shape[2]):
@@ -110,6 +111,28 @@ def test_gradients(segments, groups):
     for name, x, y in zip(NAMES, found, wanted, strict=True):
         assert x.dtype == arrays[name].dtype
         close(x, y.numpy())
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("is_tiny", [False, True])
+def test_gradients_of_small_steps(dtype, is_tiny):
+    """From 1e-7 to 0.1, beside steps of 0, or none of them above 1e-5: products with them are 0 in f16."""
+    torch = pytest.importorskip("torch")
+    arrays, rng = given(length=150), np.random.default_rng(6)
+    shape = arrays["dt"].shape
+    steps = 10 ** rng.uniform(-7, -5 if is_tiny else -1, shape) * (rng.random(shape) > 0.2)
+    arrays["dt"], arrays["dt_bias"] = steps.astype(np.float32), np.zeros(2, np.float32)
+    arrays |= {n: arrays[n].astype(dtype) for n in ("x", "B", "C")}
+    gradient = rng.standard_normal(arrays["x"].shape).astype(dtype)
+    leaves = {n: torch.tensor(arrays[n].astype(np.float64), requires_grad=True) for n in NAMES}
+    out, _ = explicit(torch, **leaves, softplus=False)
+    given_back = torch.tensor(gradient.astype(np.float64))
+    wanted = torch.autograd.grad(out, [leaves[n] for n in NAMES], given_back)
+    found = dict(zip(NAMES, mamba2_backward(**arrays, gradient=gradient), strict=True))
+    for name, y in zip(NAMES, wanted, strict=True):
+        close(found[name], y.numpy())
+    small = (steps > 0) & (steps < 1e-5)  # alone, as those of others may be larger
+    close(found["dt"][small], wanted[1].numpy()[small])
 
 
 @pytest.mark.parametrize("segments", [1, 2])

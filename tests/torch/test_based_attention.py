@@ -24,14 +24,23 @@ def test_random_calls(seed):
 
 
 @pytest.mark.parametrize("normalize", [False, True])
+def test_packed_sequences(normalize):
+    torch.manual_seed(0)
+    how = {"lengths": (30, 0, 65, 17), "first": 5}
+    check(BasedProblem(1, 2, 120, 8, 16, normalize, True, False, False, **how), "cpu")
+
+
+@pytest.mark.parametrize("normalize", [False, True])
 def test_an_operator_is_what_pytorch_expects(normalize):
     torch.manual_seed(0)
     q, k, v, state = tensors(SMALL, "cpu")
     state = state if normalize else state[..., :16].contiguous()
     leaves = [x.requires_grad_() for x in (q, k, v, state)]
     tests = "test_schema", "test_autograd_registration", "test_faketensor"
-    args = (*leaves, 0.5, normalize, 1e-6, True)
-    torch.library.opcheck(torch.ops.pykittens.based_attention.default, args, test_utils=tests)
+    op = torch.ops.pykittens.based_attention.default
+    for ends in (None, torch.tensor([0, 20], dtype=torch.int32)):
+        args = (*leaves, ends, 0.5, normalize, 1e-6, True)
+        torch.library.opcheck(op, args, test_utils=tests)
 
 
 def test_it_is_compiled_whole():

@@ -35,12 +35,19 @@ def test_gradients_of_few_and_of_many_positions(n):
     check(HedgehogProblem(2, 2, n, 16, 24, 8, True, True, False), "cpu")
 
 
+def test_packed_sequences():
+    torch.manual_seed(0)
+    how = {"lengths": (30, 0, 165, 17), "first": 5}
+    check(HedgehogProblem(1, 2, 220, 16, 24, 8, True, False, False, **how), "cpu")
+
+
 def test_an_operator_is_what_pytorch_expects():
     torch.manual_seed(0)
     tests = "test_schema", "test_autograd_registration", "test_faketensor"
     leaves = [x.requires_grad_() for x in tensors(SMALL, "cpu")]
     op = torch.ops.pykittens.hedgehog_attention.default
-    for args in ((*leaves, 0.5, True), (*leaves[:5], None, None, None, False)):
+    ends = torch.tensor([0, 150], dtype=torch.int32)
+    for args in ((*leaves, ends, 0.5, True), (*leaves[:5], None, None, None, None, False)):
         torch.library.opcheck(op, args, test_utils=tests)
 
 

@@ -22,7 +22,7 @@ from hypothesis.strategies import SearchStrategy
 from pykittens.errors import ResourceError
 from tools.watched import Worker
 
-SEQUENCES = ("linear", "gated", "delta", "based", "hedgehog", "conv", "long_conv")
+SEQUENCES = ("linear", "mamba2", "gated", "delta", "based", "hedgehog", "conv", "long_conv")
 NAMES = (
     "tiles",
     "pipelines",

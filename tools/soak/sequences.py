@@ -18,6 +18,7 @@ from tests import (
     hedgehog_random,
     linear_random,
     long_conv_random,
+    mamba2_random,
 )
 from tools.soak.part import Part
 
@@ -71,6 +72,10 @@ def long_sequences(rng: random.Random, longest: int = 2**15) -> Any:
 
 _linear = linear_random.LinearProblem
 LINEAR = of("linear_random", linear_random.problem, linear_random.check, _linear)
+MAMBA2 = of(
+    *("mamba2_random", mamba2_random.problem, mamba2_random.check),
+    mamba2_random.Mamba2Problem,
+)
 GATED = of("linear_random", gated, linear_random.check, _linear)
 DELTA = of("linear_random", delta_random.problem, check_delta, _linear)
 BASED = of("based_random", based_random.problem, based_random.check, based_random.BasedProblem)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import gradients
-from pykittens.kernels.delta.call import Launches, check_shapes
+from pykittens.kernels.delta.call import DeltaPasses, check_shapes
 from pykittens.kernels.delta.config import DeltaConfig, blocks_for
 from pykittens.kernels.delta.gradients import chunk_gradients
 from pykittens.kernels.delta.outputs import delta_outputs
@@ -56,42 +56,42 @@ def gated_delta_rule_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    launches = Launches(arrays, scale, 1, config)
-    add_gradients(launches, arrays)
-    return Plan(arrays, launches.steps, launches.scratch, result)
+    passes = DeltaPasses(arrays, scale, 1, config)
+    add_gradients(passes, arrays)
+    return Plan(arrays, passes.steps, passes.scratch, result)
 
 
-def add_gradients(launches: Launches, arrays: Arrays) -> None:
+def add_gradients(passes: DeltaPasses, arrays: Arrays) -> None:
     """All launches: states again, their gradients in reverse, those of chunks, and sums of what heads share."""
-    launches.add_pairs()
-    steps, gates, how = launches.steps, launches.gates, {"config": launches.config}
-    n, d, width, dtype = launches.n, launches.d, launches.width, launches.dtype
-    rows = launches.chunks * CHUNK if launches.ends else n
-    values = [launches.memory(x, rows, width, dtype=dtype) for x in ("u", "de")]
-    sides = launches.chunks, width, d
-    states, afters = (launches.memory(x, *sides, dtype=dtype) for x in ("states", "afters"))
+    passes.add_pairs()
+    steps, gates, how = passes.steps, passes.gates, {"config": passes.config}
+    n, d, width, dtype = passes.n, *passes.sizes, passes.dtype
+    rows = passes.chunks * CHUNK if passes.ends else n
+    values = [passes.memory(x, rows, width, dtype=dtype) for x in ("u", "de")]
+    sides = passes.chunks, width, d
+    states, afters = (passes.memory(x, *sides, dtype=dtype) for x in ("states", "afters"))
     first, last, of_first = (
         name if name in arrays or name in arrays.made else None
         for name in ("initial_state", "state_gradient", "d_initial_state")
     )
     of_u = (None, "k", "v", "u", *gates, "inverses", None, first, None, states, "scale")
-    steps.append(PlanStep(delta_outputs, (*of_u, launches.ends), how))
+    steps.append(PlanStep(delta_outputs, (*of_u, passes.ends), how))
     of_afters = ("q", "k", "gradient", "de", *gates, "inverses", "pairs", last, of_first, afters)
-    steps.append(PlanStep(state_gradients, (*of_afters, "scale", launches.ends), how))
+    steps.append(PlanStep(state_gradients, (*of_afters, "scale", passes.ends), how))
 
     dims = arrays.dims
     is_shared = dims["groups"] != dims["heads"]
     to = {x: f"{x}_of_heads" if is_shared else x for x in ("dq", "dk")}
     if is_shared:
         for name in to.values():
-            launches.memory(name, n, d)
+            passes.memory(name, n, d)
     of_head = "decay" in arrays and len(arrays.found["decay"].shape) == 1
-    sums = launches.memory("sums", rows) if of_head else gates[1] and "d_decay"
+    sums = passes.memory("sums", rows) if of_head else gates[1] and "d_decay"
     given = ("q", "k", "v", "gradient", *values, *gates, states, afters)
     made = (*to.values(), "dv", "d_beta", sums)
-    resident = blocks_for(gradients.shared_bytes(d, width), MOST, launches.limits)
+    resident = blocks_for(gradients.shared_bytes(d, width), MOST, passes.limits)
     steps.append(
-        PlanStep(chunk_gradients, (*given, *made, "scale", launches.ends), {"resident": resident})
+        PlanStep(chunk_gradients, (*given, *made, "scale", passes.ends), {"resident": resident})
     )
     if is_shared:
         steps += [PlanStep(sum_heads, (part, name)) for name, part in to.items()]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import pairs
 from pykittens.kernels.delta.config import DeltaConfig, blocks_for, cut_for
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.pairs import chunk_pairs
 from pykittens.kernels.delta.states import scan_changes, segment_changes
-from pykittens.kernels.limits import limits_of
-from pykittens.kernels.linear.call import add_scale
 from pykittens.kernels.linear.call import check_shapes as check_sequences
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.sequences import slots_of
+from pykittens.kernels.linear.launches import Launches
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
 
@@ -31,28 +31,18 @@ def check_rate(arrays: Arrays) -> None:
     arrays.dtypes("beta", among=("f32", arrays.found["v"].dtype))
 
 
-class Launches:
-    """The launches of passes over the sequences of a call, and their scratch memory.
+@dataclass
+class DeltaPasses(Launches):
+    """The launches of passes of the delta rule; the number of segments is chosen with the configuration."""
 
-    scale: as of `add_scale`. segments: parts of a sequence with blocks of their own, chosen if None.
-    """
+    config: DeltaConfig | None = None
 
-    def __init__(
-        self, arrays: Arrays, scale: float | None, segments: int | None, config: DeltaConfig | None
-    ) -> None:
-        add_scale(arrays, scale)
-        dims, self.limits = arrays.dims, limits_of(arrays.like)
-        self.heads, self.n = (dims["batch"], dims["heads"]), dims["n"]
-        self.d, self.width, self.sequences = dims["d"], dims["width"], dims["sequences"]
-        heads, sizes = self.sequences * self.heads[1], (self.d, self.width)
-        (self.ends,) = arrays.present("ends")
-        length = -(-self.n // self.sequences) if self.ends else self.n  # the mean
-        self.segments, self.config = cut_for(heads, length, sizes, self.limits, segments, config)
-        self.chunks = slots_of(self.n, arrays.views.get("ends"))
-        self.dtype = arrays.found["v"].dtype
-        self.gates = "beta", *arrays.present("decay")
-        self.steps: list[PlanStep] = []
-        self.scratch: dict[str, Scratch] = {}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        heads, given = self.sequences * self.heads[1], (self.segments, self.config)
+        of_all = heads, self.mean_chunks * CHUNK, self.sizes, self.limits
+        self.count, self.config = cut_for(*of_all, *given)
+        self.gates = "beta", *self.arrays.present("decay")
 
     def memory(self, name: str, *sides: int, dtype: str = "f32", of_sequences: bool = False) -> str:
         """The name of scratch memory of each head, of a sequence or else of all positions of a batch."""
@@ -67,19 +57,19 @@ class Launches:
             self.memory(x, self.chunks * CHUNK, CHUNK, dtype=self.dtype)
             for x in ("inverses", "pairs")
         ]
-        how = {"resident": blocks_for(pairs.shared_bytes(self.d), MOST, self.limits)}
+        how = {"resident": blocks_for(pairs.shared_bytes(self.sizes[0]), MOST, self.limits)}
         self.steps.append(
             PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale", self.ends), how)
         )
 
     def add_states(self, before: str | None) -> str:
         """The name of the states at the starts of segments."""
-        most, d, width, how = self.segments - 1, self.d, self.width, {"config": self.config}
+        most, (d, width), how = self.count - 1, self.sizes, {"config": self.config}
         added = self.memory("added", most, width, d, of_sequences=True)
         parts = [
             self.memory(x, most, d, d, dtype="bf16", of_sequences=True) for x in ("high", "low")
         ]
-        states = self.memory("states", self.segments, width, d, of_sequences=True)
+        states = self.memory("states", self.count, width, d, of_sequences=True)
         given = (*self.gates, "inverses")
         self.steps += [
             PlanStep(segment_changes, ("k", "v", *given, added, None, self.ends), how),
@@ -91,7 +81,7 @@ class Launches:
     def add_outputs(self, before: str | None, after: str | None) -> None:
         """The outputs, and the state after the last position if it has a name."""
         self.add_pairs()
-        if self.segments > 1:
+        if self.count > 1:
             before = self.add_states(before)
         of_chunks = (*self.gates, "inverses", "pairs")
         args = ("q", "k", "v", "out", *of_chunks, before, after, None, "scale", self.ends)

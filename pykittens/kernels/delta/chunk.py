@@ -23,7 +23,7 @@ COLUMNS = 64  # of the values, that a warpgroup takes
 
 def factors_ring(stages: int, decay: Any) -> Any:
     """The ring of the factors of a chunk: beta, and if there is a decay, its exponentials."""
-    names = ("beta",) if decay is None else ("beta", "before", "behind", "total")
+    names = ("beta",) if decay is None else ("beta", "prefix", "suffix", "total")
     stage: dict[str, Any] = {name: pk.sv(pk.f32, CHUNK) for name in names}
     return pk.pipeline(stages, **stage)
 
@@ -37,11 +37,11 @@ def fill_factors(ring: Any, beta: Any, decay: Any, sequence: Any, h: Any, chunk:
             pk.store(t.beta, rate)
     else:
         log = log_decay(decay, sequence, h, chunk)
-        total, before = pk.sum(log), pk.cumsum(log)
+        total, prefix = pk.sum(log), pk.cumsum(log)
         with ring.fill() as t:
             pk.store(t.beta, rate)
-            pk.store(t.before, pk.exp2(before))
-            pk.store(t.behind, pk.exp2(total - before))
+            pk.store(t.prefix, pk.exp2(prefix))
+            pk.store(t.suffix, pk.exp2(total - prefix))
             pk.store(t.total, pk.exp2(pk.zeros(pk.f32, CHUNK) + total))
 
 
@@ -76,7 +76,7 @@ def rounded(state: Any, memory: Any, w: Any, dtype: Any) -> Any:
 @pk.function
 def added_values(values: Any, seen: Any, inverse: Any, factors: Any, decay: Any) -> Any:
     """U^T, of V (None: 0), of S^T K^T, and of the transpose of X."""
-    seen = scaled(seen, along(factors, "before", decay))
+    seen = scaled(seen, along(factors, "prefix", decay))
     rest = -seen
     if values is not None:
         rest = pk.load(values, transposed=True).to(pk.f32) - seen
@@ -88,5 +88,5 @@ def added_values(values: Any, seen: Any, inverse: Any, factors: Any, decay: Any)
 def next_state(state: Any, k: Any, values: Any, factors: Any, decay: Any) -> Any:
     """The transpose of the state after a chunk, of U^T."""
     kept = None if decay is None else pk.load(factors.total.parts(1)[0])
-    weighed = scaled(values, along(factors, "behind", decay))
+    weighed = scaled(values, along(factors, "suffix", decay))
     return pk.mma_AB(weighed.to(k.dtype), k, scaled(state, kept))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.delta.call import Launches, check_shapes
+from pykittens.kernels.delta.call import DeltaPasses, check_shapes
 from pykittens.kernels.delta.config import DeltaConfig
 from pykittens.kernels.delta.reference import reference
 from pykittens.kernels.library import entry
@@ -85,7 +85,7 @@ def gated_delta_rule(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    launches = Launches(arrays, scale, parts, config)
+    passes = DeltaPasses(arrays, scale, parts, config)
     (before,) = arrays.present("initial_state")
-    launches.add_outputs(before, "state" if return_state else None)
-    return Plan(arrays, launches.steps, launches.scratch, result)
+    passes.add_outputs(before, "state" if return_state else None)
+    return Plan(arrays, passes.steps, passes.scratch, result)

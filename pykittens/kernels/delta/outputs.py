@@ -16,7 +16,7 @@ from pykittens.kernels.delta.chunk import (
     rounded,
     scaled,
 )
-from pykittens.kernels.linear.chunk import CHUNK, chunks_of, rows_of
+from pykittens.kernels.linear.chunk import CHUNK, chunks_of, rows_of, segments_in
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 
 
@@ -31,7 +31,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
     state, in chunks of their own if `ends` is given. states: gets the transposes of the states at the starts of chunks,
     in the dtype. ends: where packed sequences start, and where the last ends.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = (O if ends is None else V).shape
     d, width, dtype, groups = pk.static(K.shape[3]), pk.static(width), V.dtype, config.groups
     rows, own = rows_of(d), COLUMNS * groups
@@ -83,7 +83,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
                         pk.store(states[here.batch, h, here.slot(i), column, 0], state.to(dtype))
                     u = added_values(t.v.tiles(CHUNK, COLUMNS)[0, w], seen, t.x, f, decay)
                     if o is not None:
-                        o = scaled(o * scale, along(f, "before", decay))
+                        o = scaled(o * scale, along(f, "prefix", decay))
                         o = pk.mma_ABt(u.to(dtype), t.p, o)
                     state = next_state(state, t.k, u, f, decay)
                 with out.fill() as t:

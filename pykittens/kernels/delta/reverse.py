@@ -77,15 +77,15 @@ def state_gradients(  # type: ignore[no-untyped-def]
                 with ring.drain() as t, factors.drain() as f:
                     pk.store(states[here.batch, h, here.slot(i), column, 0], state.to(dtype))
                     u = pk.mma_ABt(rounded(state, memory, w, dtype), t.k)
-                    u = scaled(u, along(f, "behind", decay))
+                    u = scaled(u, along(f, "suffix", decay))
                     do = pk.load(t.do.tiles(CHUNK, COLUMNS)[0, w], transposed=True)
                     u = pk.mma_AB(do, t.p, u)
                     de = pk.mma_ABt(u.to(dtype), t.x)
                     kept = None if decay is None else pk.load(f.total.parts(1)[0])
-                    do = scaled(do.to(pk.f32) * scale, along(f, "before", decay)).to(dtype)
+                    do = scaled(do.to(pk.f32) * scale, along(f, "prefix", decay)).to(dtype)
                     state = pk.mma_AB(do, t.q, scaled(state, kept))
                     rate = pk.load(f.beta, spread=pk.per_column)
-                    added = (-de * scaled(rate, along(f, "before", decay))).to(dtype)
+                    added = (-de * scaled(rate, along(f, "prefix", decay))).to(dtype)
                     state = pk.mma_AB(added, t.k, state)
                 with out.fill() as t:
                     pk.store(t.tiles(CHUNK, COLUMNS)[0, w], de.to(dtype), transposed=True)

@@ -11,8 +11,9 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta.call import check_rate
 from pykittens.kernels.delta.function import of_length_1
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import add_scale, check_heads
-from pykittens.kernels.linear.chunk import LEAST
+from pykittens.kernels.linear.call import check_heads
+from pykittens.kernels.linear.chunk import LEAST_LOG
+from pykittens.kernels.linear.launches import add_scale
 from pykittens.kernels.linear.step import CASES, SIDE
 from pykittens.kernels.linear.step import inputs as of_attention
 from pykittens.kernels.plan import Plan, PlanStep
@@ -51,7 +52,7 @@ def delta_step(Q, K, V, O, beta, state, following, decay, scale):  # type: ignor
     rate, kept = pk.load(beta[b, h]).to(pk.f32), 1.0
     if decay is not None:
         log = pk.load(decay[h]) if len(decay.shape) == 1 else pk.load(decay[b, h])
-        kept = pk.exp2(pk.maximum(log * pk.log2e, LEAST))
+        kept = pk.exp2(pk.maximum(log * pk.log2e, LEAST_LOG))
     known = found = pk.zeros(pk.f32, SIDE, spread=pk.per_column)
     states, keys = list[Any](), list[Any]()
     for r in blocks:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import FLOATS, NARROW, Arrays
-from pykittens.kernels.limits import limits_of
-from pykittens.kernels.linear.chunk import CHUNK, values_in
-from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, segments_of_heads
+from pykittens.kernels.linear.chunk import values_in
+from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for
 from pykittens.kernels.linear.forward import chunk_outputs
-from pykittens.kernels.linear.sequences import slots_of
-from pykittens.kernels.linear.states import scan_states, segment_states
+from pykittens.kernels.linear.launches import Launches
+from pykittens.kernels.linear.states import segment_states
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.sequences import count_sequences
 from pykittens.kernels.workspace import Scratch
 
-WIDEST = 256  # elements of a query
+MOST_SIDE = 256  # rows of a state, and in gradients its columns
 OF_QK, OF_V, OF_STATE = "batch groups n d", "batch heads n width", "sequences heads d width"
 
 
@@ -49,14 +48,14 @@ def check_heads(arrays: Arrays, values: str = "v", others: str = "q and k") -> N
         raise arrays.fail(
             f"{dims['heads']} heads of {values} do not share {dims['groups']} of {others}"
         )
-    if not 1 <= dims["d"] <= WIDEST:
-        raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
+    if not 1 <= dims["d"] <= MOST_SIDE:
+        raise arrays.fail(f"d must be from 1 to {MOST_SIDE}, not {dims['d']}")
 
 
 def check_width(arrays: Arrays) -> None:
     """Raise an ArgumentError unless there are kernels of gradients for values of this width."""
-    if arrays.dims["width"] > WIDEST:
-        raise arrays.fail(f"width must be at most {WIDEST}, not {arrays.dims['width']}")
+    if arrays.dims["width"] > MOST_SIDE:
+        raise arrays.fail(f"width must be at most {MOST_SIDE}, not {arrays.dims['width']}")
 
 
 def check_gates(arrays: Arrays) -> None:
@@ -68,11 +67,6 @@ def check_gates(arrays: Arrays) -> None:
         )
 
 
-def add_scale(arrays: Arrays, scale: float | None) -> None:
-    """Let kernels take the number by which results are multiplied: as attention does, or what is given."""
-    arrays.number("scale", float(arrays.dims["d"] ** -0.5 if scale is None else scale))
-
-
 def checked(arrays: Arrays, segments: Any) -> int | None:
     """The number of segments, or None; an ArgumentError for anything else."""
     found = number(segments)
@@ -82,34 +76,16 @@ def checked(arrays: Arrays, segments: Any) -> int | None:
 
 
 @dataclass
-class Passes:
-    """The launches of passes over the sequences of a call, and their scratch memory.
+class Passes(Launches):
+    """The launches of passes of linear attention with a decay of positions or heads.
 
-    scale: as of `add_scale`. segments: parts of a sequence with blocks of their own, chosen for each pass if None.
     gates: the names of decay, rate and bias, those that are given. skip: the name of what is added of values, or None.
     """
 
-    arrays: Arrays
-    scale: float | None
-    segments: int | None = None
     config: LinearConfig | None = None
     gates: tuple[str, ...] = ("decay",)
     softplus: bool = False
     skip: str | None = None
-    steps: list[PlanStep] = field(default_factory=list)
-    scratch: dict[str, Scratch] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        add_scale(self.arrays, self.scale)
-        self.arrays.number("one", 1.0)
-        dims = self.arrays.dims
-        self.n, self.heads = dims["n"], (dims["batch"], dims["heads"])
-        self.sequences, (self.ends,) = dims["sequences"], self.arrays.present("ends")
-
-    def slots(self, size: int, more: int) -> int:
-        """As many slots as `slots_of`."""
-        slots: int = slots_of(self.n, self.arrays.views.get("ends"), size, more)
-        return slots
 
     def add(
         self,
@@ -137,44 +113,29 @@ class Passes:
         `chunk_outputs` to keep, as scratch memory f"{name}_{out}". skips: add `skip` of values. exact: the accuracy of
         states is that of f32. turned: rows and columns of states in memory are exchanged.
         """
-        limits = limits_of(self.arrays.like)
         gates = (*self.arrays.present(*self.gates), None, None)[:3]
         decay = gates[0]
         exact = exact or with_state is not None
         of_values = values_in(decay, exact)
         tiles = Tiles(2, 2 if with_state else 1, of_values, 1, result_bytes)
-        config = self.config or config_for(*sizes, limits, tiles)
+        config = self.config or config_for(*sizes, self.limits, tiles)
         parts = -(-sizes[1] // (config.columns * config.groups))
         keys, values, of_states = (v, k, sizes[::-1]) if turned else (k, v, sizes)
         cut, totals = f"states_{keys}_{values}", f"totals_{keys}_{values}" if decay else None
-        segments = self.scratch[cut].shape[2] if cut in self.scratch else self.segments
-        if segments is None:
-            heads = tuple(self.sequences * self.arrays.dims[x] for x in ("groups", "heads"))
-            length = -(-self.n // self.sequences) if self.ends else self.n  # the mean
-            segments = segments_of_heads(heads, -(-length // CHUNK), sizes, config, limits)
-        how: dict[str, Any] = {"reverse": reverse}
-        way = how | {"exact": exact, "softplus": self.softplus}
-        if segments > 1:
-            if cut not in self.scratch:
-                lead = self.sequences, self.heads[1], segments
-                self.scratch[cut] = Scratch((*lead, *of_states))
-                if totals:
-                    self.scratch[totals] = Scratch(lead)
-                own = self.config or config_for(*of_states, limits, Tiles(1, 1, of_values, 0, 0))
-                self.steps += [
-                    PlanStep(
-                        segment_states,
-                        (keys, values, *gates, cut, totals, self.ends),
-                        way | {"config": own},
-                    ),
-                    PlanStep(scan_states, (cut, totals, *states, numbers[1]), how),
-                ]
-            states = cut, None
+        way = {"reverse": reverse, "exact": exact, "softplus": self.softplus}
+        if (segments := self.segments_by_heads(cut, "groups", sizes, config)) > 1:
+            own = self.config or config_for(*of_states, self.limits, Tiles(1, 1, of_values, 0, 0))
+            of_segments = keys, values, *gates, cut, totals, self.ends
+            step = PlanStep(segment_states, of_segments, way | {"config": own})
+            more: dict[str, Any] = {"totals": totals and (totals, ()), "unit": numbers[1]}
+            states = self.add_starts(
+                cut, step, segments, of_states, states, reverse=reverse, **more
+            )
         names = ("dots", "inside", "whole", "skipped")
         sums = [f"{name}_{out}" if name in found else None for name in names]
         shape = (parts * config.groups, *self.heads, self.n)
         self.scratch |= {name: Scratch(shape) for name in sums if name}
         skip = self.skip if skips else None
         args = (q, k, v, out, *gates, skip, *states, *numbers, with_state, *sums, self.ends)
-        way |= {"config": config, "turned": turned}
-        self.steps.append(PlanStep(chunk_outputs, args, way))
+        more = {"config": config, "turned": turned}
+        self.steps.append(PlanStep(chunk_outputs, args, way | more))

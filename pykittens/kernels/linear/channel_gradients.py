@@ -134,8 +134,8 @@ def with_sums(found: Any, memory: list[list[Any]], w: Any) -> Any:
         is_before = pk.where(col < row + (w - x) * BLOCK, 1.0, zeros).to(pk.bf16)
         found = with_parts(pk.mma_AB, is_before, memory[0], x, found)
     for x in pk.range(w, BLOCKS):
-        is_behind = pk.where(col >= row + (w - x) * BLOCK, 1.0, zeros).to(pk.bf16)
-        found = with_parts(pk.mma_AB, is_behind, memory[1], x, found)
+        is_not_before = pk.where(col >= row + (w - x) * BLOCK, 1.0, zeros).to(pk.bf16)
+        found = with_parts(pk.mma_AB, is_not_before, memory[1], x, found)
     return found
 
 

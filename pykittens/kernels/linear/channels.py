@@ -30,6 +30,8 @@ from pykittens.kernels.linear.chunk import (
     matrix_of,
     publish,
     rows_of,
+    segments_in,
+    state_at,
     with_products,
     zeros,
 )
@@ -93,10 +95,10 @@ def pairs_in_block(q: Any, keys: Any, gates: Any) -> tuple[Any, Any]:
     return pairs, seen
 
 
-def weighing_bytes(d: int, keep: bool) -> int:
+def weighing_bytes(d: int, cached: bool) -> int:
     """Bytes of shared memory of `weigh_channels`."""
     size, wide = piece_of(d), channels_of(d)
-    return wide * (2 * CHUNK + 4 * BLOCKS) + 2 * 4 * CHUNK * (wide if keep else size)
+    return wide * (2 * CHUNK + 4 * BLOCKS) + 2 * 4 * CHUNK * (wide if cached else size)
 
 
 @pk.function
@@ -106,7 +108,7 @@ def fill_rows(keys: Any, gates: Any, k: Any, logs: Any, place: tuple[Any, Any], 
     place: of the block and of the channels. to: the rows of the tile, or None. Returns the products of all gates.
     """
     (block, p), size = place, gates.length // BLOCK
-    behind = pk.full(pk.f32, 1.0, size)
+    after = pk.full(pk.f32, 1.0, size)
     for back in pk.range(1, BLOCK // AT_ONCE + 1):
         first = BLOCK - back * AT_ONCE
         at = block * BLOCK + first
@@ -115,20 +117,20 @@ def fill_rows(keys: Any, gates: Any, k: Any, logs: Any, place: tuple[Any, Any], 
             pk.store(keys.parts(size)[first + j], rows[j])
             pk.store(gates.parts(size)[first + j], own[j])
             if to is not None:
-                pk.store(to.row(first + j), (rows[j] * behind).to(to.dtype))
-                behind = behind * own[j]
-    return behind
+                pk.store(to.row(first + j), (rows[j] * after).to(to.dtype))
+                after = after * own[j]
+    return after
 
 
 @pk.kernel
 def weigh_channels(  # type: ignore[no-untyped-def]
-    Q, K, decay, queries, keys, pairs, kept, ends, *, keep=True, exact=()
+    Q, K, decay, queries, keys, pairs, kept, ends, *, cached=True, exact=()
 ):
     """Chunks of queries with the gates up to theirs, and of keys with those after theirs; `pairs`, what values weigh;
     and `kept`, the products of all gates of a chunk, each at its slot. A warp takes a block.
 
     ends: where packed sequences start, and where the last ends. exact: which of "queries" and "keys" have, past all
-    chunks, what rounding leaves of them. keep: gates and keys stay in shared memory, where they are not loaded twice.
+    chunks, what rounding leaves of them. cached: gates and keys stay in shared memory, where they are not loaded twice.
     """
     batch, heads, n, d = decay.shape
     size, dtype = piece_of(pk.static(d)), Q.dtype
@@ -137,7 +139,7 @@ def weigh_channels(  # type: ignore[no-untyped-def]
     b, h, i = pk.grid(batch, heads, slots_of(n, ends))
     in_block: Any = pk.shared(pk.st(dtype, CHUNK, size), count=pieces)
     of_blocks: Any = pk.shared(pk.sv(pk.f32, BLOCKS * size), count=pieces)
-    own, copies = pk.sv(pk.f32, BLOCK * size), pieces if keep else 1
+    own, copies = pk.sv(pk.f32, BLOCK * size), pieces if cached else 1
     own_keys, own_gates = (pk.shared(own, count=BLOCKS * copies) for _ in range(2))
     is_found: Any = pk.semaphore(BLOCKS)
     groups = [h // (heads // x.shape[1]) for x in (Q, K)]
@@ -147,21 +149,21 @@ def weigh_channels(  # type: ignore[no-untyped-def]
         if is_there(ends, here, i):
             q, k = (here.heads(x).at(group) for x, group in zip((Q, K), groups, strict=True))
             logs = here.heads(decay).at(h)
-            block, behind = i * BLOCKS + w, slots_of(n, ends) * BLOCKS
+            block, rests = i * BLOCKS + w, slots_of(n, ends) * BLOCKS
             to_block = block if ends is None else slot * BLOCKS + w
             for p in pk.range(pieces):
-                at = w * copies + (p if keep else 0)
+                at = w * copies + (p if cached else 0)
                 to = in_block[p].tiles(BLOCK, size)[w, 0]
-                end = fill_rows(own_keys[at], own_gates[at], k, logs, (block, p), to)
-                pk.store(of_blocks[p].parts(size)[w], end)
+                product = fill_rows(own_keys[at], own_gates[at], k, logs, (block, p), to)
+                pk.store(of_blocks[p].parts(size)[w], product)
             is_found.arrive()
             is_found.wait(0)
 
             weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
             for p in pk.range(pieces):
-                at = w * copies + (p if keep else 0)
+                at = w * copies + (p if cached else 0)
                 rows_of_keys, rows_of_gates = own_keys[at], own_gates[at]
-                if not keep:
+                if not cached:
                     pk.sync()
                     fill_rows(rows_of_keys, rows_of_gates, k, logs, (block, p), None)
                     pk.sync()
@@ -175,9 +177,7 @@ def weigh_channels(  # type: ignore[no-untyped-def]
                     one = pk.load(rows_of_keys.parts(size)[j]) * after
                     pk.store(keys[b, h, to_block * BLOCK + j, p], one.to(dtype))
                     if "keys" in exact:
-                        pk.store(
-                            keys[b, h, (behind + to_block) * BLOCK + j, p], rest_of(one, dtype)
-                        )
+                        pk.store(keys[b, h, (rests + to_block) * BLOCK + j, p], rest_of(one, dtype))
                     after = after * pk.load(rows_of_gates.parts(size)[j])
                 if w == 0:
                     pk.store(kept[b, h, slot, p], after)
@@ -189,11 +189,11 @@ def weigh_channels(  # type: ignore[no-untyped-def]
                     other = pk.maximum(w - past, 0)
                     rows = in_block[p].tiles(BLOCK, size)[other, 0]
                     weights[past] = pk.mma_ABt(x.to(dtype), rows, weights[past])
-                    end = pk.load(of_blocks[p].parts(size)[other], spread=pk.per_column)
-                    x = x * pk.where(w >= past, end, 1.0)
+                    product = pk.load(of_blocks[p].parts(size)[other], spread=pk.per_column)
+                    x = x * pk.where(w >= past, product, 1.0)
                 # A loop, because registers are few.
                 for part in pk.range(1 + ("queries" in exact)):
-                    pk.store(queries[b, h, to_block + part * behind, p], x.to(dtype))
+                    pk.store(queries[b, h, to_block + part * rests, p], x.to(dtype))
                     x = x - x.to(dtype).to(pk.f32)
             for past in range(BLOCKS):
                 x = pk.where(w >= past, weights[past], 0.0)
@@ -230,8 +230,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     those of the kernel, if that is not None. states: those of the kernel before each chunk, or None. ends: as of
     `weigh_channels`.
     """
-    cut = [x.shape[2] for x in (before, after) if x is not None and len(x.shape) == 5]
-    segments = cut[0] if cut else None
+    segments = segments_in(before, after)
     batch, heads, n, width = V.shape
     d, width, dtype = pk.static(keys.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
@@ -275,7 +274,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
             product = [pk.full(pk.f32, 1.0, ROWS, spread=pk.per_row) for _ in state]
             column = part * groups + w
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = state_at(before, b, h, segment)
                 state = times(
                     loaded(src, column, len(state), columns), None if unit is None else 1 / unit
                 )
@@ -305,8 +304,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, columns)[0, w], o.to(dtype))
             if after is not None:
-                to = after.at(b, h) if segments is None else after.at(b, h, segment)
-                keep(times(state, unit), to, column)
+                keep(times(state, unit), state_at(after, b, h, segment), column)
             if whole is not None and column == 0:
                 for r, x in enumerate(product):
                     pk.store(whole[b, h, segment, r], pk.log2(x))

@@ -6,7 +6,7 @@ the chunk. Then
     o_i = exp(c_i) q_i S + sum over j <= i of exp(c_i - c_j) (q_i k_j) v_j
     S' = exp(c) S + sum over j of k_j (exp(c - c_j) v_j)^T
 
-In reverse the state comes from behind, and with S the state behind the chunk
+In reverse the state comes from later positions, and with S the state after the chunk
 
     o_i = exp(c - c_i) q_i S + sum over j >= i of exp(c_j - c_i) (q_i k_j) v_j
     S' = exp(c) S + sum over j of k_j (exp(c_j) v_j)^T
@@ -24,9 +24,9 @@ import pykittens as pk
 CHUNK = 64  # positions
 ROWS = 64  # rows of a state that a warpgroup multiplies at a time
 # The least logarithm of a decay: its exponential is 0 in f32, and sums of a chunk lose little beside it.
-LEAST = -150.0
-# The least logarithm of a step, so that none is 0 and results can be divided by it.
-LEAST_STEP = -125.0
+LEAST_LOG = -150.0
+# The least logarithm of a step: that of a step of 0 is added to others.
+LEAST_LOG_STEP = -125.0
 
 
 def rows_of(d: int) -> int:
@@ -41,7 +41,7 @@ def values_in(decay: Any, exact: bool) -> int:
 
 def gates_ring(stages: int, weighted: bool) -> Any:
     """The ring of the sums of decay of a chunk: up to each position, from there to the end, and of all; and weights."""
-    names = ("before", "behind", "total", *(("weight",) if weighted else ()))
+    names = ("prefix", "suffix", "total", *(("weight",) if weighted else ()))
     stage: dict[str, Any] = {name: pk.sv(pk.f32, CHUNK) for name in names}
     return pk.pipeline(stages, **stage)
 
@@ -51,6 +51,18 @@ def bounds_of(chunks: Any, segments: Any, segment: Any) -> tuple[Any, Any]:
     if segments is None:
         return 0, chunks
     return chunks * segment // segments, chunks * (segment + 1) // segments
+
+
+def segments_in(*states: Any) -> Any:
+    """How many segments states have, on an axis of their own; None without one."""
+    return next((x.shape[2] for x in states if x is not None and len(x.shape) == 5), None)
+
+
+def state_at(states: Any, b: Any, h: Any, segment: Any) -> Any:
+    """The state of a head, or of one of its segments if it has some; None without states."""
+    if states is None:
+        return None
+    return states.at(b, h, segment) if len(states.shape) == 5 else states.at(b, h)
 
 
 def chunks_of(chunks: Any, segments: Any, segment: Any, reverse: bool) -> Any:
@@ -71,7 +83,7 @@ def log_decay(decay: Any, sequence: Any, h: Any, chunk: Any) -> Any:
         log = pk.where(pk.iota(CHUNK) < sequence.n - chunk * CHUNK, pk.load(decay[h]), 0.0)
     else:
         log = pk.load(sequence.heads(decay)[h, chunk], cols=CHUNK)
-    return pk.maximum(log * pk.log2e, LEAST)
+    return pk.maximum(log * pk.log2e, LEAST_LOG)
 
 
 @pk.function
@@ -88,8 +100,8 @@ def fill_gates(
     """Fill a stage with the sums of the decay of each chunk, from the first to before the last; returns the sum of all.
 
     gates: the logarithms of positions or of heads, None, None; or steps of positions, what the logarithms are for a
-    step of 1, and a bias of the steps or None. They are 0 past the last position. Those of the next chunk are loaded
-    before a chunk is done, as memory takes long to answer.
+    step of 1, and a bias of the steps or None. They are 0 past the last position. Weights are logarithms of steps, in
+    reverse the steps. What the next chunk has is loaded before a chunk is done, as memory takes long to answer.
     """
     (decay, rate, bias), (first, stop) = gates, chunks
     is_constant = len(decay.shape) == 1
@@ -107,15 +119,15 @@ def fill_gates(
             x, ahead = ahead, pk.load(lines[h, i - 1 if reverse else i + 1], cols=CHUNK)
         if rate is not None:
             x = step_of(x, own_bias, softplus)
-            weight = pk.maximum(pk.log2(x), LEAST_STEP)
+            weight = x if reverse else pk.maximum(pk.log2(x), LEAST_LOG_STEP)
             x = x * of_head
         if is_constant or rate is not None:
             x = pk.where(pk.iota(CHUNK) < sequence.n - i * CHUNK, x, 0.0)
-        log = pk.maximum(x * pk.log2e, LEAST)
-        total, before = pk.sum(log), pk.cumsum(log)
+        log = pk.maximum(x * pk.log2e, LEAST_LOG)
+        total, prefix = pk.sum(log), pk.cumsum(log)
         with ring.fill() as t:
-            pk.store(t.before, before)
-            pk.store(t.behind, total - before)
+            pk.store(t.prefix, prefix)
+            pk.store(t.suffix, total - prefix)
             pk.store(t.total, pk.zeros(pk.f32, CHUNK) + total)
             if weight is not None:
                 pk.store(t.weight, weight)
@@ -126,29 +138,29 @@ def fill_gates(
 @pk.function
 def drained_gates(
     ring: Any, reverse: bool, weighted: bool
-) -> tuple[Any, Any, Any, tuple[Any, Any]]:
+) -> tuple[Any, Any, Any, tuple[Any, Any], Any]:
     """Sums of the decay of a chunk, None without decay: along rows those between a position and the state that it sees,
     between it and the state that it is part of, and of all; and two whose difference is that between two positions, of
-    which that of the row sees the other.
-
-    The weights of positions are part of them: forward of those that are seen, in reverse of those that see.
+    which that of the row sees the other. The weights of positions are part of them, forward, and last in reverse, of
+    the positions that see: what these see has no weight, so that gradients of weights need no division.
     """
     if ring is None:
-        return None, None, None, (None, None)
+        return None, None, None, (None, None), None
     with ring.drain() as t:
-        before, behind, total = (
-            pk.load(x, spread=pk.per_row) for x in (t.before, t.behind, t.total)
+        prefix, suffix, total = (
+            pk.load(x, spread=pk.per_row) for x in (t.prefix, t.suffix, t.total)
         )
-        across = pk.load(t.before, spread=pk.per_column)
-        if weighted:
+        across = pk.load(t.prefix, spread=pk.per_column)
+        own: Any = None
+        if weighted and reverse:
+            own = pk.load(t.weight, spread=pk.per_row)
+        elif weighted:
             weight = pk.load(t.weight, spread=pk.per_row)
-            behind = behind + weight
-            if reverse:
-                return behind, before, total, (across, before - weight)
+            suffix = suffix + weight
             across = across - pk.load(t.weight, spread=pk.per_column)
     if reverse:
-        return behind, before, total, (across, before)
-    return before, behind, total, (before, across)
+        return suffix, prefix, total, (across, prefix), own
+    return prefix, suffix, total, (prefix, across), own
 
 
 @pk.function

@@ -16,6 +16,8 @@ from pykittens.kernels.linear.chunk import (
     gates_ring,
     keep,
     rows_of,
+    segments_in,
+    state_at,
     values_in,
     zeros,
 )
@@ -59,10 +61,11 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     to states as in f32.
 
     decay, rate, bias, softplus: as of `fill_gates`; with a rate, values have the weights of their steps. skip: of a
-    head, what is added of values to outputs. whole, skipped: products of rows of X with O without `skip`, and with V.
+    head, what is added of values to outputs. whole, skipped: products of rows of X with O without `skip`, and in
+    reverse without the steps of its rows; and with V.
     ends: where packed sequences start, and where the last ends.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = O.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
@@ -109,13 +112,13 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
             state = zeros(rows // ROWS, columns)
             column = part * groups + w
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = state_at(before, b, h, segment)
                 for r in range(rows // ROWS):
                     at = src[column, r] if turned else src[r, column]
                     x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)
                     state[r] = x * (1 / unit)
             for i in chunks_of(here.chunks, segments, segment, reverse):
-                seen, part_of, total, (later, sooner) = drained_gates(
+                seen, part_of, total, (later, sooner), own = drained_gates(
                     gates, reverse, rate is not None
                 )
                 with ring.drain() as t:
@@ -130,6 +133,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     if X is not None:
                         other: Any = t.x.tiles(CHUNK, columns)[0, w]
                         of_state = pk.row_sum(o * pk.load(other).to(pk.f32))
+                        if own is not None:
+                            of_state = of_state * own
                         pk.store(here.heads(dots, column)[h, i], of_state * scale)
                         if inside is not None:
                             pairs = pk.mma_ABt(other, v) * s
@@ -142,6 +147,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                             here.heads(whole, column)[h, i],
                             pk.row_sum(o * pk.load(other).to(pk.f32)),
                         )
+                    if own is not None:
+                        o = o * own
                     if skip is not None:
                         values = pk.load(v).to(pk.f32)
                         if skipped is not None:

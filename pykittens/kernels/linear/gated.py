@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -10,14 +10,7 @@ import numpy as np
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.limits import limits_of
-from pykittens.kernels.linear.call import (
-    add_scale,
-    check_gates,
-    check_shapes,
-    checked,
-    make_outputs,
-)
+from pykittens.kernels.linear.call import check_gates, check_shapes, checked, make_outputs
 from pykittens.kernels.linear.channels import (
     channel_outputs,
     channels_of,
@@ -25,16 +18,9 @@ from pykittens.kernels.linear.channels import (
     weighing_bytes,
 )
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import (
-    RESERVED,
-    LinearConfig,
-    Tiles,
-    config_for,
-    segments_of_heads,
-)
+from pykittens.kernels.linear.config import RESERVED, LinearConfig, Tiles, config_for
+from pykittens.kernels.linear.launches import Launches
 from pykittens.kernels.linear.reference import reference
-from pykittens.kernels.linear.sequences import slots_of
-from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 
@@ -110,36 +96,26 @@ def check_gated(arrays: Arrays) -> None:
 
 
 @dataclass
-class ChannelPasses:
-    """The launches of passes over the sequences of a call, and their scratch memory; words are those of `Passes`."""
+class ChannelPasses(Launches):
+    """The launches of passes with a gate for each channel."""
 
-    arrays: Arrays
-    scale: float | None
-    segments: int | None
-    config: LinearConfig | None
-    steps: list[PlanStep] = field(default_factory=list)
-    scratch: dict[str, Scratch] = field(default_factory=dict)
+    config: LinearConfig | None = None
 
     def __post_init__(self) -> None:
-        add_scale(self.arrays, self.scale)
-        self.arrays.number("one", 1.0)
-        self.limits, dims = limits_of(self.arrays.like), self.arrays.dims
-        self.sizes, self.wide = (dims["d"], dims["width"]), channels_of(dims["d"])
-        self.heads = dims["batch"], dims["heads"]
-        self.gates = dims["batch"], dims["gates"]
-        self.sequences, (self.ends,) = dims["sequences"], self.arrays.present("ends")
-        self.chunks = slots_of(dims["n"], self.arrays.views.get("ends"))
+        super().__post_init__()
+        dims = self.arrays.dims
+        self.wide, self.gates = channels_of(dims["d"]), (dims["batch"], dims["gates"])
 
     def weigh(self, exact: tuple[str, ...]) -> None:
         """Add the launch that finds "queries", "keys", "pairs" and "kept"; exact: as of `weigh_channels`."""
-        self.exact, dtype = exact, self.arrays.found["v"].dtype
+        self.exact = exact
         for name, columns in (("queries", self.wide), ("keys", self.wide), ("pairs", CHUNK)):
             positions = (1 + (name in exact)) * self.chunks * CHUNK
-            self.scratch[name] = Scratch((*self.gates, positions, columns), dtype=dtype)
+            self.scratch[name] = Scratch((*self.gates, positions, columns), dtype=self.dtype)
         self.scratch["kept"] = Scratch((*self.gates, self.chunks, self.wide))
         # Two blocks of a multiprocessor are worth more than a load that is left out.
         own = 2 * (weighing_bytes(self.sizes[0], True) + RESERVED)
-        how = {"keep": own <= self.limits.shared_bytes, "exact": exact}
+        how = {"cached": own <= self.limits.shared_bytes, "exact": exact}
         args = ("q", "k", "decay", "queries", "keys", "pairs", "kept", self.ends)
         self.steps.append(PlanStep(weigh_channels, args, how))
 
@@ -149,41 +125,33 @@ class ChannelPasses:
         keys: str,
         v: str,
         out: str | None,
-        ends: tuple[str | None, str | None],
+        states: tuple[str | None, str | None],
         *,
+        scale: str = "scale",
         unit: str | None = None,
-        states: str | None = None,
+        of_chunks: str | None = None,
         reverse: bool = False,
     ) -> None:
         """Add a pass, by the names of its arrays and numbers.
 
-        ends: the first and the last state. states: scratch memory for the states before all chunks.
+        states: the first and the last one. of_chunks: scratch memory for those before all chunks.
         """
-        back: dict[str, Any] = {"reverse": reverse}
-        how = back | {"exact": keys in self.exact}
+        how: dict[str, Any] = {"reverse": reverse, "exact": keys in self.exact}
         of_rows, of_outputs = 1 + (keys in self.exact), int(out is not None)
         tiles = Tiles(of_rows + of_outputs, 1, 0, of_outputs, 2 * of_outputs, of_outputs)
         config = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-        segments = self.segments
-        if segments is None:
-            of_heads = self.sequences * self.gates[1], self.sequences * self.heads[1]
-            n = self.arrays.dims["n"]
-            chunks = -(-(-(-n // self.sequences) if self.ends else n) // CHUNK)  # of the mean
-            segments = segments_of_heads(of_heads, chunks, self.sizes, config, self.limits)
-        if states:
-            self.scratch[states] = Scratch((*self.heads, self.chunks, *self.sizes))
-        if segments > 1:
-            cut, lead = f"cut_{keys}", (self.sequences, self.heads[1], segments)
-            self.scratch[cut] = Scratch((*lead, *self.sizes))
-            self.scratch["whole"] = Scratch((*lead, self.sizes[0]))
+        if of_chunks:
+            self.scratch[of_chunks] = Scratch((*self.heads, self.chunks, *self.sizes))
+        cut = f"cut_{keys}"
+        if (segments := self.segments_by_heads(cut, "gates", self.sizes, config)) > 1:
             tiles = Tiles(of_rows, 1, 0, 0, 0)
             own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-            of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, "scale", None)
-            self.steps += [
-                PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own}),
-                PlanStep(scan_states, (cut, "whole", *ends, unit or "one"), back),
-            ]
-            ends = cut, None
+            of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, scale, None)
+            step = PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own})
+            more: dict[str, Any] = {"totals": ("whole", self.sizes[:1]), "unit": unit or "one"}
+            states = self.add_starts(
+                cut, step, segments, self.sizes, states, reverse=reverse, **more
+            )
         pairs = "pairs" if out else None
-        args = (queries, keys, pairs, "kept", v, out, *ends, None, states, "scale", unit)
+        args = (queries, keys, pairs, "kept", v, out, *states, None, of_chunks, scale, unit)
         self.steps.append(PlanStep(channel_outputs, (*args, self.ends), how | {"config": config}))

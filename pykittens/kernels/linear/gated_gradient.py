@@ -75,17 +75,29 @@ def cut_for(d: int, dtype: str, limits: Limits) -> tuple[int, int]:
 def add_gradients(passes: ChannelPasses) -> None:
     """Add all launches: states, their gradients and those of values in reverse, all others, and sums of heads."""
     arrays = passes.arrays
-    before, behind = arrays.present("initial_state", "state_gradient")
+    before, of_last = arrays.present("initial_state", "state_gradient")
     passes.weigh(("queries", "keys"))
-    passes.add(None, "keys", "v", None, (before, None), states="states")
-    ends = behind, "d_initial_state" if before else None
-    how: dict[str, Any] = {"states": "afters", "reverse": True, "unit": "scale"}
-    passes.add("keys", "queries", "gradient", "dv", ends, **how)
+    passes.add(None, "keys", "v", None, (before, None), of_chunks="states")
+    of_states = of_last, "d_initial_state" if before else None
+    g, scale = passes.unless_0("gradient")
+    how: dict[str, Any] = {"of_chunks": "afters", "reverse": True, "scale": scale, "unit": scale}
+    passes.add("keys", "queries", g, "dv", of_states, **how)
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
     size, resident = cut_for(arrays.dims["d"], arrays.found["v"].dtype, passes.limits)
-    given = "q", "k", "v", "gradient", "decay", "states", "afters"
-    args = (*given, *to.values(), "d_decay", "scale", passes.ends)
+    args = (
+        "q",
+        "k",
+        "v",
+        g,
+        "decay",
+        "states",
+        "afters",
+        *to.values(),
+        "d_decay",
+        scale,
+        passes.ends,
+    )
     passes.steps.append(PlanStep(channel_gradients, args, {"size": size, "resident": resident}))
     if is_shared:
         shape = (*passes.gates, arrays.dims["n"], arrays.dims["d"])

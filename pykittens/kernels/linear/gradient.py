@@ -139,19 +139,20 @@ def add_passes(
     """
     arrays, (d, width), lead = passes.arrays, sizes, passes.heads
     is_shared, decays = arrays.dims["groups"] != arrays.dims["heads"], passes.gates[0] in arrays
-    before, behind = arrays.present("initial_state", "state_gradient")
+    before, of_last = arrays.present("initial_state", "state_gradient")
     after = "d_initial_state" if before else None
     to = {x: f"d{x}_of_heads" if is_shared else f"d{x}" for x in (q, k)}
     of_qk: dict[str, Any] = {"result_bytes": 4 if is_shared else 2, "turned": True}
-    back: dict[str, Any] = {"numbers": ("scale", "scale"), "reverse": True}
+    g, scale = passes.unless_0("gradient")
+    back: dict[str, Any] = {"numbers": (scale, scale), "reverse": True}
     first: dict[str, Any] = {"states": (before, None)}
-    last: dict[str, Any] = {"states": (behind, after), "exact": before is not None, "skips": True}
+    last: dict[str, Any] = {"states": (of_last, after), "exact": before is not None, "skips": True}
     if decays:
         first |= {"with_state": q, "found": ("dots", "inside")}
         last |= {"with_state": v, "found": ("dots", *of_values)}
-    passes.add("gradient", v, k, to[q], (width, d), **first, **of_qk)
-    passes.add(k, q, "gradient", f"d{v}", (d, width), **last, **back)
-    passes.add(v, "gradient", q, to[k], (width, d), states=(behind, None), **of_qk, **back)
+    passes.add(g, v, k, to[q], (width, d), **first, **of_qk)
+    passes.add(k, q, g, f"d{v}", (d, width), **last, **back)
+    passes.add(v, g, q, to[k], (width, d), states=(of_last, None), **of_qk, **back)
     if is_shared:
         passes.scratch |= {name: Scratch((*lead, passes.n, d)) for name in to.values()}
         passes.steps += [PlanStep(sum_heads, (part, f"d{x}")) for x, part in to.items()]

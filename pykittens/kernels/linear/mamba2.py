@@ -26,7 +26,7 @@ from pykittens.kernels.linear.call import (
     checked,
     make_outputs,
 )
-from pykittens.kernels.linear.chunk import LEAST_STEP, step_of
+from pykittens.kernels.linear.chunk import step_of
 from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.gradient import RUN, add_passes, of_logarithms, of_run, sum_of_head
 from pykittens.kernels.linear.sequences import slots_of, unit_at
@@ -84,7 +84,8 @@ def step_gradient(  # type: ignore[no-untyped-def]
 ):
     """The gradient of the steps of a run, and what the run adds to those of the rate, the bias and the skip of a head.
 
-    whole, skipped: parts of columns of the products of values with their gradients, and with those of outputs.
+    whole, skipped: parts of columns of the products of values with their gradients for a step of 1, and with those of
+    outputs.
     """
     batch, heads, n = dt.shape
     pk.overlap()
@@ -97,7 +98,7 @@ def step_gradient(  # type: ignore[no-untyped-def]
     raw = pk.load(sequence.heads(dt)[h, run], cols=RUN)
     own_rate, own_bias = pk.load(rate[h]), None if bias is None else pk.load(bias[h])
     step = step_of(raw, own_bias, softplus)
-    found = of_value / pk.maximum(step, 2.0**LEAST_STEP) + of_log * own_rate
+    found = of_value + of_log * own_rate
     if softplus:
         found = found * pk.sigmoid(step_of(raw, own_bias, False))
     pk.store(sequence.heads(d_dt)[h, run], found.to(d_dt.dtype))
@@ -220,8 +221,7 @@ def mamba2_backward(
 
     gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
     after the last position, f32 (sequences, heads, d, width), or None. The other arguments are those of mamba2. The
-    gradients have the shapes and dtypes of what they are of; sums are in f32. That of dt is inexact where the step is
-    below 1e-5, of which values keep few bits. An ArgumentError for other arguments.
+    gradients have the shapes and dtypes of what they are of; sums are in f32. An ArgumentError for other arguments.
 
         >>> x, dt = np.ones((1, 2, 8, 32), np.float16), np.ones((1, 2, 8), np.float32)
         >>> [y.shape for y in mamba2_backward(x, dt, -dt[0, :, 0], x, x, x)]

@@ -40,6 +40,11 @@ class Sequence:
             return x.at(*first, self.number)
         return x.at(*first, 0).window(1, self.start, self.start + self.n)
 
+    def columns(self, x: Any, h: Any) -> Any:
+        """The positions of this sequence, (rows, n), of a tensor (batch, heads, rows, n)."""
+        own = x.at(self.batch, h)
+        return own if self.start is None else own.window(1, self.start, self.start + self.n)
+
     def matrix(self, x: Any, h: Any, heads: Any) -> Any:
         """The positions of a head, (n, columns), of a tensor whose heads may be shared by several of all heads."""
         own = self.heads(x)

@@ -82,11 +82,19 @@ def segment_states(  # type: ignore[no-untyped-def]
             here = sequence_of(ends, b, n, chunks)
             state = zeros(rows // ROWS, columns)
             for _ in chunks_of(here.chunks, segments, segment, reverse):
-                _, part_of, total, _ = drained_gates(gates, reverse, rate is not None)
+                _, part_of, total, *_ = drained_gates(gates, reverse, rate is not None)
                 with ring.drain() as t:
                     v, memory = t.v.tiles(CHUNK, columns)[0, w], (None, [x[w] for x in scaled])
                     *_, state = chunk_products(None, t.k, v, state, (part_of, total), memory, False)
             keep(state, states.at(b, h, segment), part * groups + w)
+
+
+@pk.kernel
+def clear(x):  # type: ignore[no-untyped-def]
+    """0 in place of all elements."""
+    batch, heads, n, width = x.shape
+    b, h, i, c = pk.grid(batch, heads, pk.cdiv(n, CHUNK), pk.cdiv(width, ROWS))
+    pk.store(x[b, h, i, c], pk.zeros(pk.f32, CHUNK, ROWS).to(x.dtype))
 
 
 @pk.function

@@ -10,8 +10,9 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
-from pykittens.kernels.linear.call import add_scale, check_gates, check_heads
-from pykittens.kernels.linear.chunk import LEAST
+from pykittens.kernels.linear.call import check_gates, check_heads
+from pykittens.kernels.linear.chunk import LEAST_LOG
+from pykittens.kernels.linear.launches import add_scale
 from pykittens.kernels.plan import Plan, PlanStep
 
 SIDE = 64  # rows and columns of a state that a block takes at a time
@@ -50,7 +51,7 @@ def kept_of(decay: Any, b: Any, h: Any, heads: Any, r: Any) -> Any:
     else:
         row = decay[b, h // (heads // decay.shape[1]), r]
         log = pk.load(row, cols=SIDE, spread=pk.per_row).to(pk.f32)
-    return pk.exp2(pk.maximum(log * pk.log2e, LEAST))
+    return pk.exp2(pk.maximum(log * pk.log2e, LEAST_LOG))
 
 
 @pk.kernel(inplace=True)

@@ -43,11 +43,15 @@ class Sums:
     factors: Any = None
 
 
-def sums_of(totals: Totals | None, half: Any, factors: Any, b: Any, h: Any, i: Any) -> Sums | None:
-    """The sums of a chunk, whose keys have factors, or None."""
+def sums_of(
+    totals: Totals | None, half: Any, factors: Any, here: Any, h: Any, i: Any
+) -> Sums | None:
+    """The sums of a chunk of a sequence, whose keys have factors, or None."""
     if totals is None:
         return None
-    rows = None if factors is None else pk.load(factors[b, h, i], cols=CHUNK, spread=pk.per_row)
+    rows: Any = None
+    if factors is not None:
+        rows = pk.load(here.heads(factors)[h, i], cols=CHUNK, spread=pk.per_row)
     return Sums(totals, half, rows)
 
 

@@ -23,9 +23,12 @@ from pykittens.kernels.linear.chunk import (
     chunks_of,
     keep,
     loaded,
+    segments_in,
+    state_at,
     with_keys,
     zeros,
 )
+from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 from pykittens.kernels.linear.totals import (
     Sums,
     keep_totals,
@@ -64,15 +67,15 @@ def of_features(
 
 @pk.kernel
 def based_gradients(  # type: ignore[no-untyped-def]
-    Q, K, V, G, dQ, e, before, after, scale, *, config, reverse=False
+    Q, K, V, G, dQ, e, before, after, scale, ends, *, config, reverse=False
 ):
     """The gradients dQ of queries, of which the result has the gradient G; of some columns of V and G a block.
 
     In reverse these are those of keys: Q is the keys, K the queries, V the gradient and G the values. e: (batch, heads,
-    n), the gradients of the sums of weights, or None. before, after: as of the outputs. dQ: with an axis of the columns
-    of blocks before all others if there are several.
+    n), the gradients of the sums of weights, or None. before, after, ends: as of the outputs. dQ: with an axis of
+    the columns of blocks before all others if there are several.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = V.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     columns, count = config.columns, parts_of(d)
@@ -85,41 +88,44 @@ def based_gradients(  # type: ignore[no-untyped-def]
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
     totals: Any = None if e is None else totals_of(parts_of(d))
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.fill() as t:
-                    pk.load_async(t.q, Q[b, h, i, 0])
-                    pk.load_async(t.k, K[b, h, i, 0])
-                    pk.load_async(t.v, V[b, h, i, part])
-                    pk.load_async(t.g, G[b, h, i, part])
+                    pk.load_async(t.q, here.heads(Q)[h, i, 0])
+                    pk.load_async(t.k, here.heads(K)[h, i, 0])
+                    pk.load_async(t.v, here.heads(V)[h, i, part])
+                    pk.load_async(t.g, here.heads(G)[h, i, part])
 
     with pk.consumers(1):
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
         publish_selections(features, scale)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             half: Any = 0
             state = zeros(count, columns)
             src: Any = None
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = state_at(before, b, h, segment)
                 state = loaded(src.window(1, 0, width), part, count, columns)
             if totals is not None:
                 start_totals(totals, src, width)
-            for i in chunks_of(chunks, segments, segment, reverse):
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.drain() as t:
-                    sums = sums_of(totals, half, e if reverse else None, b, h, i)
+                    sums = sums_of(totals, half, e if reverse else None, here, h, i)
                     own: Any = None
                     if e is not None:
                         to = pk.per_column if reverse else pk.per_row
                         is_own = (part == 0).to(pk.f32)
-                        of_pairs = pk.load(e[b, h, i], cols=CHUNK, spread=to) * is_own
+                        of_pairs = pk.load(here.heads(e)[h, i], cols=CHUNK, spread=to) * is_own
                         own = pk.zeros(pk.f32, CHUNK, spread=pk.per_row) + is_own
                         own = own if reverse else of_pairs
-                    publish_state(states, state, keys, t.k, features, n - i * CHUNK, sums)
+                    publish_state(states, state, keys, t.k, features, here.n - i * CHUNK, sums)
                     dq = pk.zeros(pk.f32, CHUNK, wide(d))
                     how = (t.q, t.g, states, features)
                     for step in pk.range(features.alike.start, features.alike.stop):
@@ -138,12 +144,13 @@ def based_gradients(  # type: ignore[no-untyped-def]
                 if totals is not None and part == 0:
                     keep_totals(totals, half, after.at(b, h), width)
 
-    with pk.storer():
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            of_part = dQ if len(dQ.shape) == 4 else dQ.at(part)
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            of_part = here.heads(dQ) if len(dQ.shape) == 4 else here.heads(dQ, part)
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with out.drain() as t:
-                    pk.store_async(of_part[b, h, i, 0], t)
+                    pk.store_async(of_part[h, i, 0], t)
 
 
 @pk.kernel

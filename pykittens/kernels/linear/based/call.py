@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pykittens.kernels.arrays import NARROW, Arrays
-from pykittens.kernels.limits import Limits, first_that_fits, limits_of
+from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.based.backward import based_gradients, sum_columns
 from pykittens.kernels.linear.based.features import feature_count, parts_of, wide
 from pykittens.kernels.linear.based.forward import based_outputs, based_states
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
-from pykittens.kernels.linear.config import RESERVED, LinearConfig, segments_for
-from pykittens.kernels.linear.states import scan_states
+from pykittens.kernels.linear.config import RESERVED, LinearConfig
+from pykittens.kernels.linear.launches import Launches
 from pykittens.kernels.plan import PlanStep
+from pykittens.kernels.sequences import count_sequences
 from pykittens.kernels.workspace import Scratch
 
-WIDEST = 32  # elements of a query
+MOST_ELEMENTS = 32  # elements of a query
 OF_QK, OF_V = "batch heads n d", "batch heads n width"
-OF_STATE = "batch heads features columns"
+OF_STATE = "sequences heads features columns"
 # Microseconds of an H200 for a chunk of 64 columns and three parts of features: of its outputs, and of its state alone.
 OUTPUT, STATE = 2.2, 1.2
 
@@ -28,9 +29,10 @@ def check(arrays: Arrays, normalize: Any) -> None:
     arrays.shapes(q=OF_QK, k=OF_QK, v=OF_V, out=OF_V, gradient=OF_V, weights="batch heads n")
     arrays.dtypes("q", "k", "v", "out", "gradient", among=NARROW)
     arrays.dtypes("initial_state", "state_gradient", "weights", among=("f32",))
+    count_sequences(arrays, "v")
     dims = arrays.dims
-    if not 1 <= dims["d"] <= WIDEST:
-        raise arrays.fail(f"d must be from 1 to {WIDEST}, not {dims['d']}")
+    if not 1 <= dims["d"] <= MOST_ELEMENTS:
+        raise arrays.fail(f"d must be from 1 to {MOST_ELEMENTS}, not {dims['d']}")
     arrays.positive("batch", "heads", "n", "width")
     dims["features"] = feature_count(dims["d"])
     dims["columns"] = dims["width"] + 1 if normalize else dims["width"]
@@ -68,18 +70,10 @@ def config_for(
 
 
 @dataclass
-class BasedPasses:
-    """The launches of passes over the sequences of a call, and their scratch memory."""
+class BasedPasses(Launches):
+    """The launches of passes of Based."""
 
-    arrays: Arrays
-    normalize: bool
-    segments: int | None = None
-    steps: list[PlanStep] = field(default_factory=list)
-    scratch: dict[str, Scratch] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.arrays.number("one", 1.0)
-        self.limits = limits_of(self.arrays.like)
+    normalize: bool = False
 
     def starts(
         self,
@@ -92,25 +86,17 @@ class BasedPasses:
 
         arrays: keys, values and factors of keys. states: before all chunks and after them.
         """
-        if name in self.scratch:
-            return name, None
-        dims = self.arrays.dims
-        batch, heads, width = (dims[x] for x in ("batch", "heads", "width"))
-        config = config_for(dims["d"], width, self.limits, self.normalize)
-        if self.segments is None:
-            tasks, chunks = batch * heads * -(-width // config.columns), -(-dims["n"] // CHUNK)
-            how_long: dict[str, Any] = {"times": (OUTPUT, STATE), "shortest": 2}
-            self.segments = segments_for(tasks, chunks, self.limits, config.resident, **how_long)
+        width = self.sizes[1]
+        config = config_for(*self.sizes, self.limits, self.normalize)
+        self.segments = self.segments_by_time((OUTPUT, STATE), config)
         if self.segments == 1:
             return states
         columns = -(-(width + 1) // 4) * 4 if self.normalize else width  # in units of 16 bytes
-        self.scratch[name] = Scratch((batch, heads, self.segments, dims["features"], columns))
-        how = {"reverse": reverse}
-        self.steps += [
-            PlanStep(based_states, (*arrays, name), {"config": config} | how),
-            PlanStep(scan_states, (name, None, *states, "one"), how),
-        ]
-        return name, None
+        step = PlanStep(
+            based_states, (*arrays, name, self.ends), {"config": config, "reverse": reverse}
+        )
+        sides = self.arrays.dims["features"], columns
+        return self.add_starts(name, step, self.segments, sides, states, reverse=reverse)
 
     def outputs(
         self,
@@ -119,6 +105,7 @@ class BasedPasses:
         states: tuple[str | None, str | None],
         *,
         name: str,
+        scale: str = "scale",
         factors: str | None = None,
         reverse: bool = False,
     ) -> None:
@@ -127,9 +114,8 @@ class BasedPasses:
         name: of the states of segments. factors: of the features of keys in the sums of these.
         """
         states = self.starts(name, (*arrays[1:3], factors), states, reverse)
-        dims = self.arrays.dims
-        config = config_for(dims["d"], dims["width"], self.limits, sums is not None)
-        args = (*arrays, sums, *states, "scale", "eps")
+        config = config_for(*self.sizes, self.limits, sums is not None)
+        args = (*arrays, sums, *states, scale, "eps", self.ends)
         self.steps.append(PlanStep(based_outputs, args, {"config": config, "reverse": reverse}))
 
     def gradients(
@@ -139,19 +125,21 @@ class BasedPasses:
         states: tuple[str | None, str | None],
         *,
         name: str,
+        scale: str = "scale",
         reverse: bool = False,
     ) -> None:
         """Add a pass for gradients of queries, or in reverse of keys, by the names of its arrays."""
         states = self.starts(name, (*arrays[1:3], e if reverse else None), states, reverse)
-        dims, to = self.arrays.dims, arrays[4]
-        batch, heads, n, d, width = (dims[x] for x in ("batch", "heads", "n", "d", "width"))
+        (d, width), to = self.sizes, arrays[4]
         config = config_for(d, width, self.limits, self.normalize, for_gradients=True)
         how = {"config": config, "reverse": reverse}
         parts = -(-width // config.columns)
         if parts == 1:
-            self.steps.append(PlanStep(based_gradients, (*arrays, e, *states, "scale"), how))
+            self.steps.append(
+                PlanStep(based_gradients, (*arrays, e, *states, scale, self.ends), how)
+            )
             return
         of_parts = f"{to}_of_columns"
-        self.scratch[of_parts] = Scratch((parts, batch, heads, n, d))
-        args = (*arrays[:4], of_parts, e, *states, "scale")
+        self.scratch[of_parts] = Scratch((parts, *self.heads, self.n, d))
+        args = (*arrays[:4], of_parts, e, *states, scale, self.ends)
         self.steps += [PlanStep(based_gradients, args, how), PlanStep(sum_columns, (of_parts, to))]

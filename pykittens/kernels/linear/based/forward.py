@@ -24,9 +24,12 @@ from pykittens.kernels.linear.chunk import (
     chunks_of,
     keep,
     loaded,
+    segments_in,
+    state_at,
     with_keys,
     zeros,
 )
+from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 from pykittens.kernels.linear.totals import (
     Sums,
     keep_totals,
@@ -43,15 +46,16 @@ def weights_of(s: Any, is_seen: Any) -> Any:
 
 @pk.kernel
 def based_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, O, sums, before, after, scale, eps, *, config, reverse=False
+    Q, K, V, O, sums, before, after, scale, eps, ends, *, config, reverse=False
 ):
     """O, and the state at the end; a warpgroup has some columns of the state in its registers.
 
     before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all chunks.
     sums: (batch, heads, n), the sums of weights and eps, by which outputs are divided; None for outputs that are not.
-    Then states have a column more, the sum of the features of keys.
+    Then states have a column more, the sum of the features of keys. ends: where packed sequences start, and where the
+    last ends.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = O.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     columns, count, is_divided = config.columns, parts_of(d), sums is not None
@@ -63,33 +67,36 @@ def based_outputs(  # type: ignore[no-untyped-def]
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
     totals: Any = totals_of(parts_of(d)) if is_divided else None
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.fill() as t:
-                    pk.load_async(t.q, Q[b, h, i, 0])
-                    pk.load_async(t.k, K[b, h, i, 0])
-                    pk.load_async(t.v, V[b, h, i, part])
+                    pk.load_async(t.q, here.heads(Q)[h, i, 0])
+                    pk.load_async(t.k, here.heads(K)[h, i, 0])
+                    pk.load_async(t.v, here.heads(V)[h, i, part])
 
     with pk.consumers(1):
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
         publish_selections(features, scale)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             half: Any = 0
             state = zeros(count, columns)
             src: Any = None
             if before is not None:
-                src = before.at(b, h) if segments is None else before.at(b, h, segment)
+                src = state_at(before, b, h, segment)
                 state = loaded(src.window(1, 0, width), part, count, columns)
             if is_divided:
                 start_totals(totals, src, width)
-            for i in chunks_of(chunks, segments, segment, reverse):
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.drain() as t:
                     of_chunk = Sums(totals, half) if is_divided else None
-                    publish_state(states, state, keys, t.k, features, n - i * CHUNK, of_chunk)
+                    publish_state(states, state, keys, t.k, features, here.n - i * CHUNK, of_chunk)
                     o, z = of_state(t.q, states, columns, features, scale, of_chunk)
                     s = weights_of(pk.mma_ABt(t.q, t.k) * scale, is_seen)
                     if is_divided:
@@ -98,7 +105,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
                     state, half = with_keys(state, keys, t.v), 1 - half
                     if is_divided:
                         if part == 0:
-                            pk.store(sums[b, h, i], z)
+                            pk.store(here.heads(sums)[h, i], z)
                         o = o / z
                 with out.fill() as t:
                     pk.store(t, o.to(O.dtype))
@@ -107,19 +114,20 @@ def based_outputs(  # type: ignore[no-untyped-def]
                 if is_divided and part == 0:
                     keep_totals(totals, half, after.at(b, h), width)
 
-    with pk.storer():
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with out.drain() as t:
-                    pk.store_async(O[b, h, i, part], t)
+                    pk.store_async(here.heads(O)[h, i, part], t)
 
 
 @pk.kernel
-def based_states(K, V, factors, states, *, config, reverse=False):  # type: ignore[no-untyped-def]
+def based_states(K, V, factors, states, ends, *, config, reverse=False):  # type: ignore[no-untyped-def]
     """The state that each segment of chunks would end with if it began with 0.
 
     states: (batch, heads, segments, features, width), or with the sum of the features of keys in a column more, which
-    are multiplied with `factors`, (batch, heads, n), unless that is None.
+    are multiplied with `factors`, (batch, heads, n), unless that is None. ends: as of the outputs.
     """
     batch, heads, segments, _, all_columns = states.shape
     n, width, d, dtype = V.shape[2], pk.static(V.shape[3]), pk.static(K.shape[3]), V.dtype
@@ -132,24 +140,26 @@ def based_states(K, V, factors, states, *, config, reverse=False):  # type: igno
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, reverse):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.fill() as t:
-                    pk.load_async(t.k, K[b, h, i, 0])
-                    pk.load_async(t.v, V[b, h, i, part])
+                    pk.load_async(t.k, here.heads(K)[h, i, 0])
+                    pk.load_async(t.v, here.heads(V)[h, i, part])
 
     with pk.consumers(1):
         publish_selections(features, None)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             half: Any = 0
             state = zeros(count, columns)
             if is_divided:
                 start_totals(totals, None, width)
-            for i in chunks_of(chunks, segments, segment, reverse):
+            for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.drain() as t:
-                    of_chunk = sums_of(totals, half, factors, b, h, i)
-                    publish_state(None, [], keys, t.k, features, n - i * CHUNK, of_chunk)
+                    of_chunk = sums_of(totals, half, factors, here, h, i)
+                    publish_state(None, [], keys, t.k, features, here.n - i * CHUNK, of_chunk)
                     state, half = with_keys(state, keys, t.v), 1 - half
             keep(state, states.at(b, h, segment).window(1, 0, width), part)
             if is_divided and part == 0:

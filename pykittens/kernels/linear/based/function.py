@@ -11,7 +11,7 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.linear.based.call import BasedPasses, check, make_outputs
 from pykittens.kernels.linear.based.reference import reference
-from pykittens.kernels.linear.call import add_scale, checked
+from pykittens.kernels.linear.call import checked
 from pykittens.kernels.plan import Plan
 
 EPS = 1e-6
@@ -52,6 +52,7 @@ def based_attention(
     normalize: bool = False,
     eps: float = EPS,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
     return_weights: bool = False,
     segments: int | None = None,
@@ -63,20 +64,22 @@ def based_attention(
     sqrt(d) if None. normalize: divide by the sum of the weights and eps. Sums are in f32; weights, states and features
     are rounded to the dtype where they are multiplied.
 
-    initial_state: f32 (batch, heads, d (d + 1) / 2 + d + 1, width), or width + 1 with `normalize`: the sums of features
-    of keys times values, and times 1 in the last column. Row r < d (d + 1) / 2 is that of the pair of elements r % d
-    and (r % d + r // d) % d, of which each occurs once; then come the elements, and 1. return_state, return_weights:
-    the result is a tuple of out, the state after the last position, and the sums by which outputs are divided, f32
-    (batch, heads, n).
+    initial_state: f32 (sequences, heads, d (d + 1) / 2 + d + 1, width), or width + 1 with `normalize`: the sums of
+    features of keys times values, and times 1 in the last column. Row r < d (d + 1) / 2 is that of the pair of elements
+    r % d and (r % d + r // d) % d, of which each occurs once; then come the elements, and 1. return_state,
+    return_weights: the result is a tuple of out, the state after the last position, and the sums by which outputs are
+    divided, f32 (batch, heads, n).
 
-    segments: parts of the sequence that have blocks of their own; if None, chosen so that few heads keep the GPU busy.
-    An ArgumentError for other arguments.
+    ends: int32 (sequences + 1,), where packed sequences start and where the last one ends, as of linear_attention;
+    without it, each batch is a sequence. segments: parts of a sequence that have blocks of their own; if None, chosen
+    so that few heads keep the GPU busy. An ArgumentError for other arguments.
 
         >>> x = np.zeros((1, 2, 8, 16), np.float16)
         >>> based_attention(x, x, x + 1)[0, 0, :3, 0]
         array([1., 2., 3.], dtype=float16)
     """
-    arrays = Arrays("based_attention", q=q, k=k, v=v, initial_state=initial_state, out=out)
+    given = {"q": q, "k": k, "v": v, "initial_state": initial_state, "ends": ends, "out": out}
+    arrays = Arrays("based_attention", **given)
     check(arrays, normalize)
     parts = checked(arrays, segments)
     if return_weights and not normalize:
@@ -87,9 +90,8 @@ def based_attention(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    add_scale(arrays, scale)
     arrays.number("eps", float(eps))
-    passes = BasedPasses(arrays, bool(normalize), parts)
+    passes = BasedPasses(arrays, scale, parts, bool(normalize))
     (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     names = ("q", "k", "v", "out")

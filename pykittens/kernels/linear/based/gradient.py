@@ -21,7 +21,7 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
 from pykittens.kernels.linear.based.call import OF_V, BasedPasses, check
 from pykittens.kernels.linear.based.features import factor_of
-from pykittens.kernels.linear.call import add_scale, checked
+from pykittens.kernels.linear.call import checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -70,6 +70,7 @@ def based_attention_backward(
     scale: float | None = None,
     initial_state: Any = None,
     state_gradient: Any = None,
+    ends: Any = None,
     segments: int | None = None,
 ) -> Plan:
     """The gradients of q, k and v, and then that of initial_state if that is given.
@@ -84,7 +85,7 @@ def based_attention_backward(
         [(1, 2, 8, 16), (1, 2, 8, 16), (1, 2, 8, 16)]
     """
     given = {"q": q, "k": k, "v": v, "gradient": gradient, "out": out, "weights": weights}
-    given |= {"initial_state": initial_state, "state_gradient": state_gradient}
+    given |= {"initial_state": initial_state, "state_gradient": state_gradient, "ends": ends}
     arrays = Arrays("based_attention_backward", **given)
     is_divided = weights is not None
     check(arrays, is_divided)
@@ -95,30 +96,30 @@ def based_attention_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    add_scale(arrays, scale)
     arrays.number("eps", 0.0)
-    passes = BasedPasses(arrays, is_divided, parts)
+    passes = BasedPasses(arrays, scale, parts, is_divided)
     steps, scratch = passes.steps, passes.scratch
     g, e = ("g", "e") if is_divided else ("gradient", None)
     if is_divided:
-        arrays.make("g", OF_V, arrays.found["v"].dtype)
-        scratch["e"] = Scratch((dims["batch"], dims["heads"], dims["n"]))
+        arrays.make("g", OF_V, passes.dtype)
+        scratch["e"] = Scratch((*passes.heads, passes.n))
         steps.append(PlanStep(gradients_of_sums, ("out", "gradient", "weights", "g", "e")))
-    of_state = tuple(dims[x] for x in ("batch", "heads", "features", "columns"))
-    behind = "behind" if "state_gradient" in arrays else None
-    if behind:
-        scratch["behind"] = Scratch(of_state)
+    of_state = passes.sequences, dims["heads"], dims["features"], dims["columns"]
+    other, unit = passes.unless_0("q")  # of the passes in reverse
+    of_last = "of_last" if "state_gradient" in arrays else None
+    if of_last:
+        scratch["of_last"] = Scratch(of_state)
         how: dict[str, Any] = {"d": dims["d"], "is_inverse": True}
-        steps.append(PlanStep(weigh_rows, ("state_gradient", "behind", "scale"), how))
+        steps.append(PlanStep(weigh_rows, ("state_gradient", "of_last", unit), how))
     before, first = None, None
     if "initial_state" in arrays:
         before, first = "initial_state", "first"
         scratch["first"] = Scratch(of_state)
     passes.gradients(("q", "k", "v", g, "dq"), e, (before, None), name="states")
-    ends: dict[str, Any] = {"name": "states_behind", "reverse": True}
-    passes.gradients(("k", "q", g, "v", "dk"), e, (behind, first), **ends)
-    passes.outputs(("k", "q", g, "dv"), None, (behind, None), factors=e, **ends)
+    back: dict[str, Any] = {"name": "state_gradients", "reverse": True, "scale": unit}
+    passes.gradients(("k", other, g, "v", "dk"), e, (of_last, first), **back)
+    passes.outputs(("k", other, g, "dv"), None, (of_last, None), factors=e, **back)
     if first:
         how = {"d": dims["d"], "is_inverse": False}
-        steps.append(PlanStep(weigh_rows, ("first", "d_initial_state", "scale"), how))
+        steps.append(PlanStep(weigh_rows, ("first", "d_initial_state", unit), how))
     return Plan(arrays, steps, scratch, result)

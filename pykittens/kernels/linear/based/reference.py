@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.kernels.linear.reference import by_sequences
+
 
 def features(x: Any) -> Any:
     """All pairs of elements, elements and 1, in the order of a state's rows, without the factors of queries."""
@@ -31,9 +33,15 @@ def reference(
     normalize: bool = False,
     eps: float = 1e-6,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
 ) -> Any:
     """The sum of (1 + s + s^2 / 2) v over all positions up to each, divided by that of the weights with `normalize`."""
+    if ends is not None:
+        words = {"scale": scale, "normalize": normalize, "eps": eps}
+        of_positions = {"q": q, "k": k, "v": v}
+        how = words | {"initial_state": initial_state}
+        return by_sequences(reference, ends, of_positions, return_state, **how)
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     n, d = q.shape[2:]
     scale = d**-0.5 if scale is None else scale

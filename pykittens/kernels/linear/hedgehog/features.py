@@ -10,8 +10,10 @@ from pykittens.kernels.linear.totals import Sums, add_keys
 
 SIGNS = 1.0, -1.0  # of the map in the parts of the features
 PARTS = len(SIGNS)
-CONSUMERS, PRODUCER = 240, 24  # registers of a thread of gradients, most of which accumulators take
-LEAST = -1e30  # as the largest score of no key
+# Registers of a thread of gradients, most of which accumulators take: of groups, and of the producer, whose lanes copy
+# the first and last rows of packed sequences.
+REGISTERS, OF_PACKED = (240, 24), (208, 88)
+NO_SCORE = -1e30  # the largest score of no key
 
 
 def sign_of(group: Any) -> Any:

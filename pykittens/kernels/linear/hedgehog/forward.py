@@ -21,27 +21,33 @@ from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
     chunks_of,
-    keep,
-    loaded,
+    segments_in,
+    state_at,
     with_keys,
-    zeros,
+)
+from pykittens.kernels.linear.hedgehog.blocks import (
+    OfGroup,
+    factor_of,
+    fill_queries,
+    load_two,
+    map_ring,
+    query_ring,
+    two,
 )
 from pykittens.kernels.linear.hedgehog.features import (
-    LEAST,
+    NO_SCORE,
     PARTS,
     apart,
     feature_map,
     near_keys,
-    of_sign,
     publish_keys,
     scores,
     sign_of,
     wide,
 )
+from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 from pykittens.kernels.linear.totals import (
     Sums,
-    keep_totals,
-    start_totals,
     total_of,
     totals_of,
 )
@@ -51,12 +57,12 @@ OF_GROUP = 3  # vectors of the rows of a chunk that a group finds for both
 
 
 @pk.function
-def left_of(i: Any, chunks: Any, n: Any) -> Any:
-    """The positions of the chunk before chunk i that go to the state after it: none before the first one.
+def left_of(i: Any, here: Any) -> Any:
+    """The positions of the chunk before chunk i of a sequence that go to the state after it: none before the first one.
 
     Nor after the last chunk if it is not whole, so that the state at the end is that which position n meets.
     """
-    is_none = (i == 0) | ((i == chunks - 1) & (n % CHUNK != 0))
+    is_none = (i == 0) | ((i == here.chunks - 1) & (here.n % CHUNK != 0))
     return pk.where(is_none, i * 0, i * 0 + CHUNK)
 
 
@@ -86,23 +92,23 @@ def keep_rows(
 
 @pk.kernel
 def hedgehog_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, of_q, of_k, factors, O, rows, before, after, scale, *, config
+    Q, K, V, of_q, of_k, factors, O, rows, before, after, scale, ends, *, config
 ):
     """O, and the state at the end; of some columns of the values a block.
 
     of_q, of_k: the matrices of the feature maps, (heads, d, features). factors: a and b of each head, (2, heads), or
     None. rows: (batch, heads, OF_ROW, n), for gradients, or None. before: the states at the starts of segments of the
-    chunks, on an axis of their own, or at the start of all.
+    chunks, on an axis of their own, or at the start of all. ends: where packed sequences start, and where
+    the last ends.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = O.shape
     d, count, width = pk.static(Q.shape[3]), pk.static(of_q.shape[2]), pk.static(width)
     dtype, columns = V.dtype, config.columns * PARTS
     pk.overlap()
-    of_qk, two_k = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, wide(d))
-    of_scores: Any = pk.pipeline(config.stages, q=of_qk, k=two_k)
-    of_values: Any = pk.pipeline(config.stages, pk.st(dtype, PARTS * CHUNK, columns))
-    matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide(d), ROWS), k=pk.st(dtype, wide(d), ROWS))
+    of_scores: Any = query_ring(dtype, d, config.stages)
+    of_values: Any = pk.pipeline(config.stages, two(dtype, columns))
+    matrices: Any = map_ring(dtype, d)
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
     states: Any = pk.pipeline(1, pk.st(dtype, PARTS * ROWS, columns))
     features: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)  # of keys, then of queries
@@ -110,38 +116,31 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
     weights: Any = pk.pipeline(1, pk.st(dtype, PARTS * CHUNK, ROWS))
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             with matrices.fill() as t:
                 pk.load_async(t.q, of_q[h, 0, 0])
                 pk.load_async(t.k, of_k[h, 0, 0])
-            for i in chunks_of(chunks, segments, segment, False):
-                with of_scores.fill() as t:
-                    pk.load_async(t.q, Q[b, h, i, 0])
-                    for p in range(PARTS):
-                        pk.load_async(t.k.tiles(CHUNK, wide(d))[p, 0], K[b, h, i - 1 + p, 0])
+            for i in chunks_of(here.chunks, segments, segment, False):
+                fill_queries(of_scores, here.heads(Q).at(h), here.heads(K).at(h), i)
                 with of_values.fill() as t:
-                    for p in range(PARTS):
-                        pk.load_async(t.tiles(CHUNK, columns)[p, 0], V[b, h, i - 1 + p, part])
+                    load_two(t, here.heads(V).at(h), [i - 1 + p for p in range(PARTS)], part)
 
     with pk.consumers(PARTS) as w:
-        totals = held.of_group(w)
+        own = OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             slot: Any = 0
-            state = zeros(1, columns)
-            src: Any = None
-            if before is not None:
-                at = before.at(b, h) if segments is None else before.at(b, h, segment)
-                src = of_sign(at, w, count)
-                state = loaded(src.window(1, 0, width), part, 1, columns, count)
-            start_totals(totals, src, width)
+            state = own.start(state_at(before, b, h, segment), part, width)
             with matrices.drain() as maps:
-                for i in chunks_of(chunks, segments, segment, False):
-                    sums, sign = Sums(totals, slot), sign_of(w)
-                    a: Any = 1.0 if factors is None else pk.load(factors[0, h])
-                    by: Any = 1.0 if factors is None else pk.load(factors[1, h])
+                for i in chunks_of(here.chunks, segments, segment, False):
+                    sums, sign = Sums(own.totals, slot), sign_of(w)
+                    a: Any = factor_of(factors, 0, h)
+                    by: Any = factor_of(factors, 1, h)
                     with states.fill() as t:
                         pk.store(t.tiles(ROWS, columns)[w, 0], state[0].to(dtype))
                     with of_values.drain() as v:
@@ -151,7 +150,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                         )
                         with of_scores.drain() as t:
                             k, key_map = t.k.tiles(CHUNK, wide(d)), (maps.k, sign, count)
-                            publish_keys(features[w], k[0, 0], key_map, left_of(i, chunks, n), sums)
+                            publish_keys(features[w], k[0, 0], key_map, left_of(i, here), sums)
                             state = with_keys(apart(state), [features[w]], past_v)
                             phi = feature_map(t.q, maps.q, sign, count, by)
                             far = pk.row_sum(phi * total_of(sums, ROWS, 0))
@@ -162,7 +161,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                             s = scores(
                                 t.q, k[w, 0], scale, near_keys(w, (i > 0).to(pk.int32) * CHUNK)
                             )
-                        most = pk.maximum(pk.row_max(s), LEAST)
+                        most = pk.maximum(pk.row_max(s), NO_SCORE)
                         index = None if rows is None else pk.row_argmax(s)
                         s = pk.exp2(s - most)
                         with both.fill() as x:
@@ -184,22 +183,22 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, config.columns)[0, w], (o * (1.0 / z)).to(O.dtype))
                     if rows is not None and (width <= columns or part == 0):
-                        keep_rows(rows.at(b, h), i, w, largest, z, is_past, index)
+                        keep_rows(here.columns(rows, h), i, w, largest, z, is_past, index)
             if after is not None:
-                dst = of_sign(after.at(b, h), w, count)
-                keep(state, dst.window(1, 0, width), part, count)
+                dst = own.keep(state, after.at(b, h), part)
                 if part == 0:
-                    keep_totals(totals, slot, dst, width)
+                    own.keep_sums(slot, dst, width)
 
-    with pk.storer():
+    with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in chunks_of(chunks, segments, segment, False):
+            here = sequence_of(ends, b, n, chunks)
+            for i in chunks_of(here.chunks, segments, segment, False):
                 with out.drain() as t:
-                    pk.store_async(O[b, h, i, part], t)
+                    pk.store_async(here.heads(O)[h, i, part], t)
 
 
 @pk.kernel
-def hedgehog_states(K, V, of_k, states, *, config):  # type: ignore[no-untyped-def]
+def hedgehog_states(K, V, of_k, states, ends, *, config):  # type: ignore[no-untyped-def]
     """The state that each segment of chunks would add: that of the chunks before each of its own."""
     batch, heads, segments, _, all_columns = states.shape
     n, d, count = K.shape[2], pk.static(K.shape[3]), pk.static(of_k.shape[2])
@@ -213,30 +212,30 @@ def hedgehog_states(K, V, of_k, states, *, config):  # type: ignore[no-untyped-d
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             with matrices.fill() as t:
                 pk.load_async(t, of_k[h, 0, 0])
-            for i in chunks_of(chunks, segments, segment, False):
+            for i in chunks_of(here.chunks, segments, segment, False):
                 with ring.fill() as t:
-                    pk.load_async(t.past, K[b, h, i - 1, 0])
-                    pk.load_async(t.v, V[b, h, i - 1, part])
+                    pk.load_async(t.past, here.heads(K)[h, i - 1, 0])
+                    pk.load_async(t.v, here.heads(V)[h, i - 1, part])
 
     with pk.consumers(PARTS) as w:
-        totals = held.of_group(w)
+        own = OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             slot: Any = 0
-            state = zeros(1, columns)
-            start_totals(totals, None, width)
+            state = own.start(None, 0, width)
             with matrices.drain() as matrix:
-                for i in chunks_of(chunks, segments, segment, False):
+                for i in chunks_of(here.chunks, segments, segment, False):
                     with ring.drain() as t:
-                        sums, key_map = Sums(totals, slot), (matrix, sign_of(w), count)
-                        publish_keys(keys[w], t.past, key_map, left_of(i, chunks, n), sums)
+                        sums, key_map = Sums(own.totals, slot), (matrix, sign_of(w), count)
+                        publish_keys(keys[w], t.past, key_map, left_of(i, here), sums)
                         state, slot = with_keys(state, [keys[w]], t.v), 1 - slot
-            dst = of_sign(states.at(b, h, segment), w, count)
-            keep(state, dst.window(1, 0, width), part, count)
+            dst = own.keep(state, states.at(b, h, segment), part)
             if part == 0:
-                keep_totals(totals, slot, dst, width)
+                own.keep_sums(slot, dst, width)
                 spare = dst.window(1, width + 1, all_columns)
                 pk.store(spare[0, 0], pk.zeros(pk.f32, ROWS, 16))

@@ -12,23 +12,16 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import host_function
-from pykittens.kernels.limits import Limits, first_that_fits, limits_of
+from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.based.backward import sum_columns
-from pykittens.kernels.linear.call import add_scale, checked
+from pykittens.kernels.linear.call import checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
-from pykittens.kernels.linear.config import LinearConfig, segments_for
+from pykittens.kernels.linear.config import LinearConfig
 from pykittens.kernels.linear.gradient import sum_of_head
+from pykittens.kernels.linear.hedgehog.call import VECTORS, HedgehogPasses, check, configs_for
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
-from pykittens.kernels.linear.hedgehog.forward import hedgehog_states
-from pykittens.kernels.linear.hedgehog.function import (
-    VECTORS,
-    check,
-    config_for,
-    configs_for,
-)
-from pykittens.kernels.linear.hedgehog.keys import hedgehog_key_gradients, hedgehog_states_behind
+from pykittens.kernels.linear.hedgehog.keys import hedgehog_key_gradients, hedgehog_state_gradients
 from pykittens.kernels.linear.hedgehog.queries import hedgehog_dots, hedgehog_query_gradients
-from pykittens.kernels.linear.states import scan_states
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 
@@ -96,6 +89,7 @@ def hedgehog_attention_backward(
     scale: float | None = None,
     initial_state: Any = None,
     state_gradient: Any = None,
+    ends: Any = None,
     segments: int | None = None,
 ) -> Plan:
     """The gradients of q, k, v and both maps, and then those of factors and of initial_state if these are given.
@@ -115,7 +109,7 @@ def hedgehog_attention_backward(
     """
     given = {"q": q, "k": k, "v": v, "query_map": query_map, "key_map": key_map}
     given |= {"out": out, "rows": rows, "gradient": gradient, "factors": factors}
-    given |= {"initial_state": initial_state, "state_gradient": state_gradient}
+    given |= {"initial_state": initial_state, "state_gradient": state_gradient, "ends": ends}
     arrays = Arrays("hedgehog_attention_backward", **given)
     check(arrays)
     dims, count = arrays.dims, checked(arrays, segments)
@@ -123,99 +117,86 @@ def hedgehog_attention_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    add_scale(arrays, scale)
-    arrays.number("one", 1.0)
-    limits, width, chunks = limits_of(q), dims["width"], -(-dims["n"] // CHUNK)
-    config = gradient_config(dims["d"], width, limits)
-    parts = -(-width // (config.columns * PARTS))
-    tasks = dims["batch"] * dims["heads"] * parts
-    count = count or segments_for(tasks, chunks, limits, config.resident, TIMES, 2)
-    scratch = scratch_of(arrays, chunks, parts, count)
-    steps = [
-        *query_steps(arrays, scratch, config, config_for(dims["d"], width, limits)),
-        *key_steps(arrays, scratch, config),
-        *sum_steps(arrays, scratch),
-    ]
-    return Plan(arrays, steps, scratch, result)
+    passes = HedgehogPasses(arrays, scale, count)
+    config = gradient_config(*passes.sizes, passes.limits)
+    parts = -(-dims["width"] // (config.columns * PARTS))
+    cut = parts, passes.segments_by_time(TIMES, config)
+    add_memory(passes, *cut)
+    add_queries(passes, config, *cut)
+    add_keys(passes, config, *cut)
+    add_sums(passes, parts)
+    return Plan(arrays, passes.steps, passes.scratch, result)
 
 
-def scratch_of(arrays: Arrays, chunks: int, parts: int, segments: int) -> dict[str, Scratch]:
-    """The memory that launches exchange, of blocks for parts of the columns of values and for segments."""
-    dims, dtype = arrays.dims, arrays.found["v"].dtype
-    (batch, heads), n, d = (dims["batch"], dims["heads"]), dims["n"], dims["d"]
-    columns = -(-(dims["width"] + parts) // 4) * 4  # of states, in units of 16 bytes
-    found = {
-        "dots": Scratch((parts, batch, heads, chunks * CHUNK)),
-        "of_largest": Scratch((parts, batch, heads, chunks * CHUNK)),
-        "query_maps": Scratch((batch, heads, segments * parts, ROWS, wide(d))),
-        "key_maps": Scratch((batch, heads, segments * parts, ROWS, wide(d))),
-        "features": Scratch((batch, heads, chunks * CHUNK, PARTS * ROWS), dtype=dtype),
-    }
-    if segments > 1:
-        shape = batch, heads, segments, dims["both"], columns
-        found |= {"starts": Scratch(shape), "behind": Scratch(shape)}
-    if "factors" in arrays:
-        found["of_factors"] = Scratch((batch, PARTS * heads, segments * parts))
-        arrays.alias("sums_of_factors", "d_factors", (PARTS * heads,))
+def add_memory(passes: HedgehogPasses, parts: int, segments: int) -> None:
+    """Add the memory that launches exchange, of blocks for parts of the columns of values and for segments."""
+    (batch, heads), d, runs = passes.heads, passes.sizes[0], segments * parts
+    rows = passes.n if passes.ends else passes.chunks * CHUNK
+    of_maps = Scratch((passes.sequences, heads, runs, ROWS, wide(d)))
+    of_positions = Scratch((parts, batch, heads, rows))
+    passes.scratch |= dict.fromkeys(("query_maps", "key_maps"), of_maps)
+    passes.scratch |= dict.fromkeys(("dots", "of_largest"), of_positions)
+    passes.scratch["features"] = Scratch((batch, heads, rows, PARTS * ROWS), dtype=passes.dtype)
+    if "factors" in passes.arrays:
+        passes.scratch["of_factors"] = Scratch((passes.sequences, PARTS * heads, runs))
+        passes.arrays.alias("sums_of_factors", "d_factors", (PARTS * heads,))
     if parts > 1:
-        found |= {f"{x}_of_columns": Scratch((parts, batch, heads, n, d)) for x in ("dq", "dk")}
-    if parts > 1 and "initial_state" in arrays:
-        found["first"] = Scratch((batch, heads, dims["both"], columns))
-    return found
+        of_columns = Scratch((parts, batch, heads, passes.n, d))
+        passes.scratch |= dict.fromkeys(("dq_of_columns", "dk_of_columns"), of_columns)
 
 
-def query_steps(
-    arrays: Arrays, scratch: dict[str, Scratch], config: LinearConfig, of_states: LinearConfig
-) -> list[PlanStep]:
-    """The launches of the gradients of queries; of_states: the configuration of states of segments."""
-    before, factors = arrays.present("initial_state", "factors")
+def add_queries(passes: HedgehogPasses, config: LinearConfig, parts: int, segments: int) -> None:
+    """Add the launches of the gradients of queries."""
+    before, factors = passes.arrays.present("initial_state", "factors")
     columns = {"columns": config.columns * PARTS}
-    steps = [PlanStep(hedgehog_dots, ("out", "gradient", "dots"), columns)]
-    if "starts" in scratch:
-        args, how = ("k", "v", "key_map", "starts"), {"config": of_states}
-        steps += [
-            PlanStep(hedgehog_states, args, how),
-            PlanStep(scan_states, ("starts", None, before, None, "one")),
-        ]
-        before = "starts"
-    to = "dq_of_columns" if "dq_of_columns" in scratch else "dq"
-    of_heads = "query_map", "key_map", factors, to, before
-    sums = "query_maps", "of_factors" if factors else None, "scale"
-    all_args = (*OF_PASSES, *of_heads, *OF_CHUNKS, *sums)
-    return [*steps, PlanStep(hedgehog_query_gradients, all_args, {"config": config})]
+    passes.steps.append(PlanStep(hedgehog_dots, ("out", "gradient", "dots"), columns))
+    before, _ = passes.starts(segments, parts, (before, None))
+    of_heads = "query_map", "key_map", factors, "dq_of_columns" if parts > 1 else "dq", before
+    sums = "query_maps", "of_factors" if factors else None, "scale", passes.ends
+    args = (*OF_PASSES, *of_heads, *OF_CHUNKS, *sums)
+    passes.steps.append(PlanStep(hedgehog_query_gradients, args, {"config": config}))
 
 
-def key_steps(arrays: Arrays, scratch: dict[str, Scratch], config: LinearConfig) -> list[PlanStep]:
-    """The launches of the gradients of keys, values and the state before all."""
-    end, factors = arrays.present("state_gradient", "factors")
-    first = "first" if "first" in scratch else None
-    if first is None and "initial_state" in arrays:
-        first = "d_initial_state"
-    how: dict[str, Any] = {"config": config}
+def add_keys(passes: HedgehogPasses, config: LinearConfig, parts: int, segments: int) -> None:
+    """Add the launches of the gradients of keys, values and the state before all."""
+    arrays, how = passes.arrays, {"config": config}
+    before, end, factors = arrays.present("initial_state", "state_gradient", "factors")
+    first, sides = before and "d_initial_state", passes.sides(parts)
+    if before and parts > 1:
+        first, passes.scratch["first"] = (
+            "first",
+            Scratch((passes.sequences, passes.heads[1], *sides)),
+        )
     states: tuple[str | None, ...] = None, end, first
-    steps = []
-    if "behind" in scratch:
-        args = "features", "gradient", "dots", end, "behind"
-        more = {"count": arrays.dims["features"], "to_start": first is not None}
-        steps = [
-            PlanStep(hedgehog_states_behind, args, how | more),
-            PlanStep(scan_states, ("behind", None, None, first, "one"), {"reverse": True}),
-        ]
-        states = "behind", end, None
-    to = "dk_of_columns" if "dk_of_columns" in scratch else "dk"
-    of_states = to, "dv", *states, "key_maps", "scale"
+    if segments > 1:
+        more = {"count": arrays.dims["features"], "to_start": before is not None}
+        args = "features", "gradient", "dots", end, "state_gradients", passes.ends
+        step = PlanStep(hedgehog_state_gradients, args, how | more)
+        of_all = segments, sides, (None, first)
+        states = (
+            "state_gradients",
+            end,
+            passes.add_starts("state_gradients", step, *of_all, reverse=True)[1],
+        )
+    of_states = (
+        "dk_of_columns" if parts > 1 else "dk",
+        "dv",
+        *states,
+        "key_maps",
+        "scale",
+        passes.ends,
+    )
     all_args = (*OF_PASSES, "key_map", factors, *OF_CHUNKS, *of_states)
-    return [*steps, PlanStep(hedgehog_key_gradients, all_args, how)]
+    passes.steps.append(PlanStep(hedgehog_key_gradients, all_args, how))
 
 
-def sum_steps(arrays: Arrays, scratch: dict[str, Scratch]) -> list[PlanStep]:
-    """The launches that add what blocks have left."""
-    steps = [PlanStep(sum_maps, ("query_maps", "key_maps", "d_query_map", "d_key_map"))]
-    if "of_factors" in scratch:
+def add_sums(passes: HedgehogPasses, parts: int) -> None:
+    """Add the launches that add what blocks have left."""
+    steps = passes.steps
+    steps.append(PlanStep(sum_maps, ("query_maps", "key_maps", "d_query_map", "d_key_map")))
+    if "of_factors" in passes.scratch:
         steps.append(PlanStep(sum_of_head, ("of_factors", "sums_of_factors")))
-    if "dq_of_columns" in scratch:
+    if parts > 1:
         steps += [PlanStep(sum_columns, (f"{x}_of_columns", x)) for x in ("dq", "dk")]
-    if "first" in scratch:
-        count = {"count": scratch["dots"].shape[0]}
-        steps.append(PlanStep(sum_ends, ("first", "d_initial_state"), count))
-    return steps
+    if "first" in passes.scratch:
+        steps.append(PlanStep(sum_ends, ("first", "d_initial_state"), {"count": parts}))

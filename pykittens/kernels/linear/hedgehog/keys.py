@@ -12,11 +12,19 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, bounds_of, keep, loaded, zeros
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    ROWS,
+    bounds_of,
+    loaded,
+    segments_in,
+    state_at,
+)
+from pykittens.kernels.linear.hedgehog.blocks import OfGroup, factor_of, load_two, two
 from pykittens.kernels.linear.hedgehog.features import (
-    CONSUMERS,
+    OF_PACKED,
     PARTS,
-    PRODUCER,
+    REGISTERS,
     apart,
     at_index,
     feature_gradient,
@@ -27,12 +35,10 @@ from pykittens.kernels.linear.hedgehog.features import (
     sign_of,
     wide,
 )
+from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 from pykittens.kernels.linear.totals import (
     Sums,
-    Totals,
     add_keys,
-    keep_totals,
-    start_totals,
     total_of,
     totals_of,
 )
@@ -48,26 +54,20 @@ def steps_of(chunks: Any, segments: Any, segment: Any, to_start: bool) -> Any:
 
 @pk.function
 def with_end(
-    state: list[Any],
-    end: Any,
-    totals: Totals,
-    slot: Any,
-    at: tuple[Any, Any],
-    of: tuple[Any, Any],
-    width: int,
+    state: list[Any], end: Any, own: OfGroup, slot: Any, at: tuple[Any, Any], part: Any
 ) -> list[Any]:
     """R with the gradient of the state after all, if the chunk is the last that this has, or before all.
 
-    at: the chunk, and n. of: the group, and the part of the columns, the first of which has the sums.
+    at: the chunk, and n. part: of the columns, the first of which has the sums.
     """
-    (i, n), (group, part) = at, of
+    (i, n), totals = at, own.totals
     if i == pk.maximum(pk.floor_div(n, CHUNK) - PARTS, -1):
-        own, columns = of_sign(end, group, totals.rows), state[0].cols
-        added = loaded(own.window(1, 0, width), part, 1, columns, totals.rows)
+        rows = of_sign(end, own.group, totals.rows)
+        added = loaded(rows.window(1, 0, own.width), part, 1, own.columns, totals.rows)
         state = [x + y for x, y in zip(state, added, strict=True)]
         if part == 0:
             pk.sync()
-            column = pk.load(own[:, width][0], cols=ROWS)
+            column = pk.load(rows[:, own.width][0], cols=ROWS)
             pk.store(totals.part(slot, ROWS, 0), pk.load(totals.part(slot, ROWS, 0)) + column)
             pk.sync()
     return state
@@ -99,6 +99,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     after,
     of_maps,
     scale,
+    ends,
     *,
     config,
 ):
@@ -110,62 +111,59 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
     the ends of segments, with the sums of part p of the columns in column width + p. end: the gradient of the state
     after all, or None. after: R before all in the form of `before`, if there are no segments.
     """
-    segments = None if before is None else before.shape[2]
+    segments = segments_in(before)
     batch, heads, n, width = V.shape
     d, count, width = pk.static(Q.shape[3]), pk.static(of_k.shape[2]), pk.static(width)
     half, columns, dtype = wide(d) // PARTS, config.columns * PARTS, V.dtype
     pk.overlap()
-    two_q, two_g = pk.st(dtype, PARTS * CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, columns)
-    of_scores: Any = pk.pipeline(config.stages, q=two_q, k=pk.st(dtype, CHUNK, wide(d)))
-    of_results: Any = pk.pipeline(config.stages, two_g)
+    of_k_rows = pk.st(dtype, CHUNK, wide(d))
+    of_scores: Any = pk.pipeline(config.stages, q=two(dtype, wide(d)), k=of_k_rows)
+    of_results: Any = pk.pipeline(config.stages, two(dtype, columns))
     of_v, of_f = pk.st(dtype, CHUNK, columns), pk.st(dtype, CHUNK, PARTS * ROWS)
     of_values: Any = pk.pipeline(config.stages, v=of_v, f=of_f)
     matrices: Any = pk.pipeline(1, pk.st(dtype, wide(d), ROWS))
     states: Any = pk.pipeline(1, pk.st(dtype, PARTS * ROWS, columns))
-    pair: Any = pk.st(dtype, PARTS * CHUNK, ROWS)
+    pair: Any = two(dtype, ROWS)
     weights: Any = pk.pipeline(1, pair)
     of_phis: Any = pk.pipeline(1, phi=pair, y=pair)
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer(registers=PRODUCER):
+    of_groups, of_copies = REGISTERS if ends is None else OF_PACKED
+    with pk.producer(registers=of_copies):
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             with matrices.fill() as t:
                 pk.load_async(t, of_k[h, 0, 0])
-            for i in steps_of(chunks, segments, segment, after is not None):
+            for i in steps_of(here.chunks, segments, segment, after is not None):
                 with of_scores.fill() as t:
-                    for p in range(PARTS):
-                        pk.load_async(t.q.tiles(CHUNK, wide(d))[p, 0], Q[b, h, i + 1 - p, 0])
-                    pk.load_async(t.k, K[b, h, i, 0])
+                    load_two(t.q, here.heads(Q).at(h), [i + 1 - p for p in range(PARTS)], 0)
+                    pk.load_async(t.k, here.heads(K)[h, i, 0])
                 with of_results.fill() as t:
-                    for p in range(PARTS):
-                        pk.load_async(t.tiles(CHUNK, columns)[p, 0], G[b, h, i + 1 - p, part])
+                    load_two(t, here.heads(G).at(h), [i + 1 - p for p in range(PARTS)], part)
                 with of_values.fill() as t:
-                    pk.load_async(t.v, V[b, h, i, part])
-                    pk.load_async(t.f, features[b, h, i + 1, 0])
+                    pk.load_async(t.v, here.heads(V)[h, i, part])
+                    pk.load_async(t.f, here.heads(features)[h, i + 1, 0])
 
-    with pk.consumers(PARTS, registers=CONSUMERS) as w:
-        sign, totals = sign_of(w), held.of_group(w)
+    with pk.consumers(PARTS, registers=of_groups) as w:
+        sign, own = sign_of(w), OfGroup(w, held.of_group(w), width, columns)
         last = near_keys(w, CHUNK)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             run = part if segments is None else part * segments + segment
             slot: Any = 0
-            state = zeros(1, columns)
-            src: Any = None
-            if before is not None:
-                src = of_sign(before.at(b, h, segment), w, count)
-                state = loaded(src.window(1, 0, width), part, 1, columns, count)
-            start_totals(totals, src, width + part)
-            a: Any = 1.0 if factors is None else pk.load(factors[0, h])
+            state = own.start(state_at(before, b, h, segment), part, width + part)
+            a: Any = factor_of(factors, 0, h)
             of_map = pk.zeros(pk.f32, ROWS, half)
             with matrices.drain() as matrix:
-                for i in steps_of(chunks, segments, segment, after is not None):
+                for i in steps_of(here.chunks, segments, segment, after is not None):
                     if end is not None:
-                        state = with_end(
-                            state, end.at(b, h), totals, slot, (i, n), (w, part), width
-                        )
-                    next_dot = pk.load(dots[part, b, h, i + 1], cols=CHUNK, spread=pk.per_row)
+                        state = with_end(state, end.at(b, h), own, slot, (i, here.n), part)
+                    next_dot = pk.load(
+                        here.heads(dots, part)[h, i + 1], cols=CHUNK, spread=pk.per_row
+                    )
                     with of_scores.drain() as t, of_results.drain() as g:
                         q, of_g = t.q.tiles(CHUNK, wide(d)), g.tiles(CHUNK, columns)
                         half_g = g.tiles(CHUNK, config.columns)
@@ -173,7 +171,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                             pk.store(x.tiles(ROWS, columns)[w, 0], state[0].to(dtype))
                         with states.drain() as of_state:
                             with of_values.drain() as x:
-                                sums = Sums(totals, slot, -next_dot)
+                                sums = Sums(own.totals, slot, -next_dot)
                                 f = x.f.tiles(CHUNK, ROWS)[0, w]
                                 pk.sync()
                                 add_keys(sums, pk.load(f).to(pk.f32), 0)
@@ -185,9 +183,13 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                     pk.store(y.phi.tiles(CHUNK, ROWS)[w, 0], phi)
                                     of_y = feature_gradient(phi.to(pk.f32), of_phi) * sign
                                     pk.store(y.y.tiles(CHUNK, ROWS)[w, 0], of_y.to(dtype))
-                                shift, index = shift_of(rows.at(b, h), i + 1 - w, a)
+                                shift, index = shift_of(here.columns(rows, h), i + 1 - w, a)
                                 dot, through = (
-                                    pk.load(z[part, b, h, i + 1 - w], cols=CHUNK, spread=pk.per_row)
+                                    pk.load(
+                                        here.heads(z, part)[h, i + 1 - w],
+                                        cols=CHUNK,
+                                        spread=pk.per_row,
+                                    )
                                     for z in (dots, of_largest)
                                 )
                                 s = pk.exp2(scores(q[w, 0], t.k, scale, last) - shift).to(dtype)
@@ -206,7 +208,7 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                         dv = pk.mma_AtB(of_s, half_g[p, w], dv)
                                         of_half = of_state.tiles(ROWS, config.columns)[p, w]
                                         dv = pk.mma_AB(of_phi, of_half, dv)
-                                pk.store(dV[b, h, i, part * PARTS + w], dv.to(dV.dtype))
+                                pk.store(here.heads(dV)[h, i, part * PARTS + w], dv.to(dV.dtype))
                                 with weights.fill() as x:
                                     pk.store(x.tiles(CHUNK, ROWS)[w, 0], s.to(dtype))
                                 with weights.drain() as x:
@@ -219,17 +221,15 @@ def hedgehog_key_gradients(  # type: ignore[no-untyped-def]
                                         dk = pk.mma_AtB(of_s, t.q.tiles(CHUNK, half)[p, w], dk)
                                         dk = pk.mma_ABt(of_y, matrix.tiles(half, ROWS)[w, 0], dk)
                                         of_map = pk.mma_AtB(of_y, half_k, of_map)
-                    to = dK if len(dK.shape) == 4 else dK.at(part)
-                    pk.store(to[b, h, i, w], dk.to(dK.dtype))
+                    to = here.heads(dK) if len(dK.shape) == 4 else here.heads(dK, part)
+                    pk.store(to[h, i, w], dk.to(dK.dtype))
             pk.store(of_maps[b, h, run, 0, w], of_map)
             if after is not None:
-                dst = of_sign(after.at(b, h), w, count)
-                keep(state, dst.window(1, 0, width), part, count)
-                keep_totals(totals, slot, dst, width + part)
+                own.keep_sums(slot, own.keep(state, after.at(b, h), part), width + part)
 
 
 @pk.kernel
-def hedgehog_states_behind(features, G, dots, end, states, *, config, count, to_start):  # type: ignore[no-untyped-def]
+def hedgehog_state_gradients(features, G, dots, end, states, ends, *, config, count, to_start):  # type: ignore[no-untyped-def]
     """The state R that each segment would add: that of the chunks after each of its own, and what is the end's."""
     batch, heads, segments, _, all_columns = states.shape
     n, width, dtype = G.shape[2], pk.static(G.shape[3]), G.dtype
@@ -241,31 +241,31 @@ def hedgehog_states_behind(features, G, dots, end, states, *, config, count, to_
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
-    with pk.producer():
+    with pk.producer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
-            for i in steps_of(chunks, segments, segment, to_start):
+            here = sequence_of(ends, b, n, chunks)
+            for i in steps_of(here.chunks, segments, segment, to_start):
                 with ring.fill() as t:
-                    pk.load_async(t.f, features[b, h, i + 1, 0])
-                    pk.load_async(t.g, G[b, h, i + 1, part])
+                    pk.load_async(t.f, here.heads(features)[h, i + 1, 0])
+                    pk.load_async(t.g, here.heads(G)[h, i + 1, part])
 
     with pk.consumers(PARTS) as w:
-        totals = held.of_group(w)
+        own = OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             slot: Any = 0
-            state = zeros(1, columns)
-            start_totals(totals, None, width)
-            for i in steps_of(chunks, segments, segment, to_start):
+            state = own.start(None, 0, width)
+            for i in steps_of(here.chunks, segments, segment, to_start):
                 if end is not None:
-                    state = with_end(state, end.at(b, h), totals, slot, (i, n), (w, part), width)
-                dot = pk.load(dots[part, b, h, i + 1], cols=CHUNK, spread=pk.per_row)
+                    state = with_end(state, end.at(b, h), own, slot, (i, here.n), part)
+                dot = pk.load(here.heads(dots, part)[h, i + 1], cols=CHUNK, spread=pk.per_row)
                 with ring.drain() as t:
-                    sums, f = Sums(totals, slot, -dot), t.f.tiles(CHUNK, ROWS)[0, w]
+                    sums, f = Sums(own.totals, slot, -dot), t.f.tiles(CHUNK, ROWS)[0, w]
                     pk.sync()
                     add_keys(sums, pk.load(f).to(pk.f32), 0)
                     state, slot = [pk.mma_AtB(f, t.g, state[0])], 1 - slot
-            dst = of_sign(states.at(b, h, segment), w, count)
-            keep(state, dst.window(1, 0, width), part, count)
-            keep_totals(totals, slot, dst, width + part)
+            dst = own.keep(state, states.at(b, h, segment), part)
+            own.keep_sums(slot, dst, width + part)
             if part == 0:
                 spare = dst.window(1, width + -(-width // columns), all_columns)
                 pk.store(spare[0, 0], pk.zeros(pk.f32, ROWS, 16))

@@ -16,22 +16,38 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, chunks_of, loaded, with_keys, zeros
+from pykittens.kernels.linear.chunk import (
+    CHUNK,
+    ROWS,
+    chunks_of,
+    segments_in,
+    state_at,
+    with_keys,
+)
+from pykittens.kernels.linear.hedgehog.blocks import (
+    OfGroup,
+    factor_of,
+    fill_queries,
+    load_two,
+    map_ring,
+    query_ring,
+    two,
+)
 from pykittens.kernels.linear.hedgehog.features import (
-    CONSUMERS,
+    OF_PACKED,
     PARTS,
-    PRODUCER,
+    REGISTERS,
     apart,
     at_index,
     feature_map,
     near_keys,
-    of_sign,
     publish_keys,
     scores,
     sign_of,
     wide,
 )
-from pykittens.kernels.linear.totals import Sums, start_totals, total_of, totals_of
+from pykittens.kernels.linear.sequences import sequence_of, sequences_in
+from pykittens.kernels.linear.totals import Sums, total_of, totals_of
 
 COLUMNS = 64  # that a block takes at a time
 OF_GROUP = 4  # vectors of the rows of a chunk that a group finds for both
@@ -91,6 +107,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     of_maps,
     of_factors,
     scale,
+    ends,
     *,
     config,
 ):
@@ -106,64 +123,56 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
     2 heads, columns and segments), sums of those of a and b. dQ: with an axis of the columns of blocks before
     all others if there are several.
     """
-    segments = before.shape[2] if before is not None and len(before.shape) == 5 else None
+    segments = segments_in(before)
     batch, heads, n, width = V.shape
     d, count, width = pk.static(Q.shape[3]), pk.static(of_q.shape[2]), pk.static(width)
     half, columns, dtype = wide(d) // PARTS, config.columns * PARTS, V.dtype
     pk.overlap()
-    of_qk, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
-    two_k, two_v = pk.st(dtype, PARTS * CHUNK, wide(d)), pk.st(dtype, PARTS * CHUNK, columns)
-    of_scores: Any = pk.pipeline(config.stages, q=of_qk, k=two_k)
-    of_values: Any = pk.pipeline(config.stages, g=of_v, v=two_v)
-    matrices: Any = pk.pipeline(1, q=pk.st(dtype, wide(d), ROWS), k=pk.st(dtype, wide(d), ROWS))
+    of_scores: Any = query_ring(dtype, d, config.stages)
+    of_g, of_v = pk.st(dtype, CHUNK, columns), two(dtype, columns)
+    of_values: Any = pk.pipeline(config.stages, g=of_g, v=of_v)
+    matrices: Any = map_ring(dtype, d)
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=PARTS)
     keys: Any = pk.shared(pk.st(dtype, CHUNK, ROWS), count=PARTS)
     both: Any = pk.pipeline(1, pk.sv(pk.f32, PARTS * OF_GROUP * CHUNK))
-    pair: Any = pk.st(dtype, PARTS * CHUNK, ROWS)
-    weights: Any = pk.pipeline(1, s=pair, y=pair)
+    weights: Any = pk.pipeline(1, **dict.fromkeys("sy", two(dtype, ROWS)))
     held: Any = totals_of(1, count, PARTS)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
-    tasks: Any = pk.persistent((batch, heads, parts, 1 if segments is None else segments))
+    sequences = sequences_in(ends, batch)
+    tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer(registers=PRODUCER):
+    of_groups, of_copies = REGISTERS if ends is None else OF_PACKED
+    with pk.producer(registers=of_copies):
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             with matrices.fill() as t:
                 pk.load_async(t.q, of_q[h, 0, 0])
                 pk.load_async(t.k, of_k[h, 0, 0])
-            for i in chunks_of(chunks, segments, segment, False):
-                with of_scores.fill() as t:
-                    pk.load_async(t.q, Q[b, h, i, 0])
-                    for p in range(PARTS):
-                        pk.load_async(t.k.tiles(CHUNK, wide(d))[p, 0], K[b, h, i - 1 + p, 0])
+            for i in chunks_of(here.chunks, segments, segment, False):
+                fill_queries(of_scores, here.heads(Q).at(h), here.heads(K).at(h), i)
                 with of_values.fill() as t:
-                    pk.load_async(t.g, G[b, h, i, part])
-                    for p in range(PARTS):
-                        pk.load_async(t.v.tiles(CHUNK, columns)[p, 0], V[b, h, i - 1 + p, part])
+                    pk.load_async(t.g, here.heads(G)[h, i, part])
+                    load_two(t.v, here.heads(V).at(h), [i - 1 + p for p in range(PARTS)], part)
 
-    with pk.consumers(PARTS, registers=CONSUMERS) as w:
-        sign, totals = sign_of(w), held.of_group(w)
+    with pk.consumers(PARTS, registers=of_groups) as w:
+        sign, own = sign_of(w), OfGroup(w, held.of_group(w), width, columns)
         for b, h, part, segment in tasks:
+            here = sequence_of(ends, b, n, chunks)
             run = part if segments is None else part * segments + segment
             slot: Any = 0
-            state = zeros(1, columns)
-            src: Any = None
-            if before is not None:
-                at = before.at(b, h) if segments is None else before.at(b, h, segment)
-                src = of_sign(at, w, count)
-                state = loaded(src.window(1, 0, width), part, 1, columns, count)
-            start_totals(totals, src, width)
-            a: Any = 1.0 if factors is None else pk.load(factors[0, h])
-            by: Any = 1.0 if factors is None else pk.load(factors[1, h])
+            state = own.start(state_at(before, b, h, segment), part, width)
+            a: Any = factor_of(factors, 0, h)
+            by: Any = factor_of(factors, 1, h)
             of_map = pk.zeros(pk.f32, ROWS, half)
             of_factor = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
             with matrices.drain() as maps:
-                for i in chunks_of(chunks, segments, segment, False):
-                    given = rows.at(b, h)
+                for i in chunks_of(here.chunks, segments, segment, False):
+                    given = here.columns(rows, h)
                     inverse = 1.0 / pk.load(given[1, i], cols=CHUNK, spread=pk.per_row, fill=pk.inf)
-                    dot = pk.load(dots[part, b, h, i], cols=CHUNK, spread=pk.per_row)
+                    dot = pk.load(here.heads(dots, part)[h, i], cols=CHUNK, spread=pk.per_row)
                     with of_scores.drain() as t:
                         k, left = t.k.tiles(CHUNK, wide(d)), (i > 0).to(pk.int32) * CHUNK
-                        sums = Sums(totals, slot)
+                        sums = Sums(own.totals, slot)
                         publish_keys(keys[w], k[0, 0], (maps.k, sign, count), left, sums)
                         pk.store(states[w], state[0].to(dtype))
                         pk.fence_async()
@@ -179,7 +188,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                             phi, of_phi = phi.to(pk.f32) * (inverse * by), of_phi - far
                             pk.store(y.y.tiles(CHUNK, ROWS)[w, 0], (phi * of_phi * sign).to(dtype))
                             if width <= columns or part == 0:
-                                pk.store(features[b, h, i, w], phi.to(dtype))
+                                pk.store(here.heads(features)[h, i, w], phi.to(dtype))
                             largest, index = (
                                 pk.load(given[r, i], cols=CHUNK, spread=pk.per_row) for r in (0, 2)
                             )
@@ -200,7 +209,7 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                         if of_factors is not None:
                             of_factor = of_factor + factor_gradient(w, far, more, inverse, a, by)
                         if w == 0:
-                            pk.store(of_largest[part, b, h, i], far * by)
+                            pk.store(here.heads(of_largest, part)[h, i], far * by)
                         with weights.drain() as y:
                             dq = pk.zeros(pk.f32, CHUNK, half)
                             for p in range(PARTS):
@@ -208,8 +217,8 @@ def hedgehog_query_gradients(  # type: ignore[no-untyped-def]
                                 dq = pk.mma_AB(of_s, t.k.tiles(CHUNK, half)[p, w], dq)
                                 dq = pk.mma_ABt(of_y, maps.q.tiles(half, ROWS)[w, 0], dq)
                                 of_map = pk.mma_AtB(of_y, t.q.tiles(CHUNK, half)[0, w], of_map)
-                    to = dQ if len(dQ.shape) == 4 else dQ.at(part)
-                    pk.store(to[b, h, i, w], dq.to(dQ.dtype))
+                    to = here.heads(dQ) if len(dQ.shape) == 4 else here.heads(dQ, part)
+                    pk.store(to[h, i, w], dq.to(dQ.dtype))
             pk.store(of_maps[b, h, run, 0, w], of_map)
             if of_factors is not None:
                 pk.store(of_factors[b, w * heads + h, run], pk.sum(of_factor))

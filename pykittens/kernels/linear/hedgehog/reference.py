@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pykittens.kernels.linear.reference import by_sequences
+
 CHUNK = 64  # positions, of which the softmax has one's own and the one before
 
 
@@ -29,9 +31,15 @@ def reference(
     factors: Any = None,
     scale: float | None = None,
     initial_state: Any = None,
+    ends: Any = None,
     return_state: bool = False,
 ) -> Any:
     """A softmax of a chunk and the one before, and linear attention of earlier ones, with one sum of weights."""
+    if ends is not None:
+        words = {"query_map": query_map, "key_map": key_map, "scale": scale, "factors": factors}
+        of_positions = {"q": q, "k": k, "v": v}
+        how = words | {"initial_state": initial_state}
+        return by_sequences(reference, ends, of_positions, return_state, **how)
     q, k, v, query_map, key_map = (x.astype(np.float64) for x in (q, k, v, query_map, key_map))
     n, heads = q.shape[2], q.shape[1]
     a, b = np.ones((2, heads)) if factors is None else factors.astype(np.float64)
