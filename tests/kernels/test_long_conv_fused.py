@@ -181,6 +181,12 @@ def test_the_way_is_chosen_by_what_fits_and_by_an_estimate():
         assert fused_for(Fourier(n, False), 5000, limits) is None
 
 
+@pytest.mark.parametrize("n", [100, 40_000])
+def test_other_lengths_are_not_asked_for_in_one_launch(n):
+    arrays = given(1, 1, n, taps=5)
+    assert "fused_tiles" not in kernels_of(long_conv.plan(**arrays, config=EIGHT))
+
+
 @pytest.mark.parametrize(("target", "most"), [("sm_80", 16384), ("sm_89", 8192)])
 def test_other_targets_take_what_fits_them(target, most, monkeypatch):
     monkeypatch.setattr(settings, "target", lambda: target)

@@ -110,12 +110,11 @@ FEW_POINTS = 2  # which leave registers to twiddle factors
 
 def fused_for(fourier: Fourier, sequences: int, limits: Limits) -> FusedConfig | None:
     """The configuration of fused_tiles for so many sequences or pairs; None if passes through memory are better."""
-    if len(fourier.outer) != 1 or fourier.outer[0].rows > MOST_POINTS:
-        return None
-    points = fourier.outer[0].rows
+    points = points_of_fused(fourier)
     fitting = [
         config
         for config in FUSED
+        if points
         if config.shared_factors or points <= FEW_POINTS
         if config.shared_bytes(points) <= limits.shared_bytes
     ]
@@ -126,6 +125,12 @@ def fused_for(fourier: Fourier, sequences: int, limits: Limits) -> FusedConfig |
         fourier, sequences, limits
     )
     return best if is_better else None
+
+
+def points_of_fused(fourier: Fourier) -> int:
+    """The points of the outer level of fused_tiles; 0 if a transform has no such level."""
+    rows = [level.rows for level in fourier.outer]
+    return rows[0] if len(rows) == 1 and rows[0] <= MOST_POINTS else 0
 
 
 def fused_cycles(config: FusedConfig, points: int, sequences: int, limits: Limits) -> float:

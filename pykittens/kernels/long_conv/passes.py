@@ -15,6 +15,7 @@ from pykittens.kernels.long_conv.config import (
     config_for,
     fused_for,
     parts_for,
+    points_of_fused,
 )
 from pykittens.kernels.long_conv.forward import convolved_tiles, filter_tiles
 from pykittens.kernels.long_conv.fused import fused_tiles
@@ -110,7 +111,7 @@ class ConvPasses:
         config = self.config or fused_for(
             self.fourier, self.channels * pairs, limits_of(self.arrays.like)
         )
-        if isinstance(config, FusedConfig):
+        if isinstance(config, FusedConfig) and points_of_fused(self.fourier):
             self._fused(spectrum, u, before, outs, form, config)
             return
         ups = self._find_scales(u, before, batch)
