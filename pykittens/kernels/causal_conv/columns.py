@@ -6,6 +6,7 @@ gradients are found from the end: those of x need the sums of the positions behi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pykittens as pk
@@ -30,6 +31,21 @@ def state_line(before: Any, c: Any) -> Any:
     """The positions before the first, of which the last are those of a state."""
     count = pk.static(before.shape[1])
     return line_of(before.window(1, count - POSITIONS, count), c, 0).to(f32)
+
+
+def shift_of(x: Any, b: Any, c: Any) -> Any:
+    """How far the first position of a line lies past a multiple of 16 bytes, if lines lie one after another.
+
+    Chunks begin as many positions before it, so that they move by 16 bytes. If lines lie otherwise, they do not.
+    """
+    unit = 16 // x.dtype.bytes
+    _, channels, n = x.shape
+    return (b * channels + c) % unit * (n % unit) % unit
+
+
+def shifted_lines(tensors: Iterable[Any], shift: Any) -> list[Any]:
+    """Matrices whose positions are `shift` behind those of their sequences."""
+    return [t.window(1, -shift, t.shape[1]) for t in tensors]
 
 
 def factors_of(weight: Any, bias: Any, c: Any, scale: float | None) -> tuple[list[Any], Any]:
@@ -58,19 +74,29 @@ def weighted(start: Any, factors: list[Any], lines: list[Any]) -> Any:
 
 
 @pk.kernel
-def conv_columns(x, weight, bias, y, before, after, ends, *, span, activation):  # type: ignore[no-untyped-def]
-    """Some positions of a channel a warp; `after` is the last positions of `before` and x together."""
+def conv_columns(  # type: ignore[no-untyped-def]
+    x, weight, bias, y, before, after, ends, *, span, activation, skewed=0
+):
+    """Some positions of a channel a warp; `after` is the last positions of `before` and x together.
+
+    skewed: positions that are added to those of a line, which then starts at any of them, or 0.
+    """
     lead, channels, n = x.shape
     taps = pk.static(weight.shape[1])
     pk.resident(6 if is_whole(x, y) and ends is None and before is None else 3)
-    b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks_of(n, span, ends))
+    blocks = blocks_of(n + skewed, span, ends)
+    b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
         of_x, of_y = (of_sequence(t, ends, b, 1, start, length) for t in (x, y))
+        whole, stop = of_x, length
+        if skewed:
+            shift = shift_of(x, b, c)
+            (of_x, of_y), stop = shifted_lines((of_x, of_y), shift), length + shift
         scale = scale_of(activation, x.dtype)
         factors, bias_of = factors_of(weight, bias, c, scale)
-        i, stop = first // POSITIONS, pk.cdiv(pk.minimum(first + span, length), POSITIONS)
+        i, stop = first // POSITIONS, pk.cdiv(pk.minimum(first + span, stop), POSITIONS)
         past = line_of(of_x, c, i - 1).to(f32)
         if before is not None:
             past = pk.where(first == 0, state_line(before.at(sequence), c), past)
@@ -82,7 +108,7 @@ def conv_columns(x, weight, bias, y, before, after, ends, *, span, activation): 
                 past = here
         if after is not None and first == 0:
             count = taps - 1
-            last = pk.load(of_x.window(1, length - count, length)[c, 0], cols=count)
+            last = pk.load(whole.window(1, length - count, length)[c, 0], cols=count)
             if before is not None:
                 earlier = before.at(sequence).window(1, length, length + count)
                 is_earlier = pk.iota(count) < count - length
@@ -92,20 +118,25 @@ def conv_columns(x, weight, bias, y, before, after, ends, *, span, activation): 
 
 @pk.kernel
 def conv_columns_backward(  # type: ignore[no-untyped-def]
-    x, weight, bias, dy, before, d_after, ends, dx, d_before, parts, *, span, activation
+    x, weight, bias, dy, before, d_after, ends, dx, d_before, parts, *, span, activation, skewed=0
 ):
     """dx of some positions of a channel a warp, d_before, and what they add to dw and the gradient of the bias."""
     lead, channels, n = x.shape
-    taps, blocks = pk.static(weight.shape[1]), blocks_of(n, span, ends)
-    pk.resident(4 if taps <= 4 and is_whole(x, dy, dx) and ends is None else 2)
+    taps, blocks = pk.static(weight.shape[1]), blocks_of(n + skewed, span, ends)
+    is_plain = is_whole(x, dy, dx) and ends is None and before is None and d_after is None
+    pk.resident(4 if is_plain and taps <= 4 else 2)
     b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
         of_x, of_y, of_dx = (of_sequence(t, ends, b, 1, start, length) for t in (x, dy, dx))
+        end = length
+        if skewed:
+            shift = shift_of(x, b, c)
+            (of_x, of_y, of_dx), end = shifted_lines((of_x, of_y, of_dx), shift), length + shift
         scale = scale_of(activation, x.dtype)
         factors, bias_of = factors_of(weight, bias, c, scale)
-        i, last = first // POSITIONS, pk.minimum(first + span, length)
+        i, last = first // POSITIONS, pk.minimum(first + span, end)
         stop = i + pk.cdiv(last - first, TURNS * POSITIONS) * TURNS
         sums: list[Any] = [pk.zeros(f32, POSITIONS)] * (taps + 1)
 

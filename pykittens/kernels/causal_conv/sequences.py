@@ -51,7 +51,7 @@ def is_whole(*tensors: Any) -> bool:
 def of_sequence(
     x: Any, ends: Any, b: Any, axis: int, start: Any, length: Any, stop: Any = None
 ) -> Any:
-    """The matrix of a sequence, whose positions run along an axis, or of those before `stop`, which may be past its end."""
+    """The matrix of a sequence, whose positions run along an axis, or of those of them before `stop`."""
     if stop is not None:
         length = pk.minimum(length, stop)
     elif ends is None:

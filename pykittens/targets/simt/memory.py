@@ -200,14 +200,17 @@ def each_uncut(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunk
     """
     length, threads = extents(value)[1], e.role.warps * LANES
     end = at.cols if plain_registers(length, e.role.warps) * threads == length else held.end
-    tests, place = [f"is_below({held.col}, {end})"], Index(at.matrix)
+    tests, row = [f"is_below({held.col}, {end})"], Index(at.matrix)
     with e.braces(f"{unrolled(held.count, step=held.size)} {{"):
-        if held.row.number != 0 or at.rows != "1":
+        if held.row.number == 0 and at.rows == "1":
+            row += held.col
+        else:
             e.line(f"const int at_row = {held.row};")
             tests = [f"is_below(at_row, {at.rows})", *tests]
-            first = place if at.along else place + held.col
-            place = Index(f"row_at({first}, at_row, {at.stride})")
-        row = place if str(held.col) in str(place) else place + held.col
+            if at.along or held.count > held.size:
+                row = Index(f"row_at({row}, at_row, {at.stride})") + held.col
+            else:
+                row = Index(f"row_at({row + held.col}, at_row, {at.stride})")
         e.line(f"const bool inside = {' && '.join(tests)};")
         cols = f"inside ? {held.size} : 0"
         e.line(move.format(template=f"{held.size}, true", row=row, col="0", cols=cols))
