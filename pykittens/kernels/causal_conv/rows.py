@@ -54,7 +54,8 @@ def conv_rows(x, weight, bias, y, before, after, ends, *, span, activation):  # 
     """Some positions of some channels a warp; `after` is the last rows of `before` and x together."""
     lead, n, channels = x.shape
     taps, scale = pk.static(weight.shape[1]), scale_of(activation, x.dtype)
-    pk.resident((5 if taps <= 4 else 4 if taps <= 6 else 3) if is_whole(x, y, before) else 2)
+    most = 5 if taps <= 4 else 4 if taps <= 6 or before is None else 3
+    pk.resident(most if is_whole(x, y, before) else 2)
     parts = pk.cdiv(channels, CHANNELS * WARPS)
     b, part, block = pk.grid(lead, parts, blocks_of(n, span, ends))
     with pk.warps(WARPS) as w:
