@@ -99,7 +99,7 @@ def based_gradients(  # type: ignore[no-untyped-def]
     with pk.consumers(1):
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
-        publish_selections(features, scale)
+        publish_selections(features, scale, keys, totals)
         for b, h, part, segment in tasks:
             half: Any = 0
             state = zeros(count, columns)

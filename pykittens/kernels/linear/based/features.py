@@ -17,7 +17,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, rows_of
-from pykittens.kernels.linear.totals import Sums, add_keys, total_of
+from pykittens.kernels.linear.totals import Sums, Totals, add_keys, total_of
 
 STEP = 32  # features that are found at a time: more take registers beside a state
 
@@ -65,9 +65,14 @@ class Features:
         return range(-(-self.d // STEP), max(self.pairs // STEP, 1))
 
     @property
+    def steps(self) -> int:
+        """The steps with a feature; those after them, of which there may be one, have none but 0."""
+        return -(-feature_count(self.d) // STEP)
+
+    @property
     def others(self) -> list[int]:
         """All other steps."""
-        return [x for x in range(self.count // STEP) if x not in self.alike]
+        return [x for x in range(self.steps) if x not in self.alike]
 
     def vector(self, which: int, length: int, i: int) -> Any:
         """Elements i * length and on of one of the vectors."""
@@ -89,8 +94,11 @@ def factor_of(r: Any, d: int, scale: Any) -> Any:
 
 
 @pk.function
-def publish_selections(features: Features, scale: Any) -> None:
-    """Store what finds features, for products of the group; without a scale, those of keys."""
+def publish_selections(features: Features, scale: Any, keys: Any, totals: Totals | None) -> None:
+    """Store what finds features, for products of the group; without a scale, those of keys.
+
+    keys, totals: the features of keys and their sums, of which those stay 0 that no step finds.
+    """
     d, pairs = features.d, features.pairs
     column = pk.col_index(wide(d))
     for p in range(parts_of(d)):
@@ -105,6 +113,13 @@ def publish_selections(features: Features, scale: Any) -> None:
         pk.store(features.vector(1, ROWS, p), (r >= pairs).to(pk.f32))
         if scale is not None:
             pk.store(features.vector(2, ROWS, p), factor_of(r, d, scale))
+    for step in range(features.steps, features.count // STEP):
+        tile = keys[step // (ROWS // STEP)]
+        zeros = pk.zeros(pk.f32, CHUNK, STEP).to(tile.dtype)
+        pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], zeros)
+        if totals is not None:
+            for half in range(2):
+                pk.store(totals.part(half, STEP, step), pk.zeros(pk.f32, STEP))
     pk.fence_async()
     pk.sync()
 
@@ -144,7 +159,7 @@ def publish_keys(
     """Store some features of a chunk's keys, and add them to the sums of all."""
     first, second = selected(k, features, step, is_alike)
     x = first * second
-    if not is_alike:
+    if sums is not None and not is_alike:
         x = pk.where(pk.row_index(CHUNK) < left, x, 0.0)
     tile = keys[step // (ROWS // STEP)]
     pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], x.to(tile.dtype))
@@ -164,8 +179,8 @@ def publish_state(
 ) -> None:
     """Store a state and the features of a chunk's keys, with which the group multiplies next.
 
-    left: the positions from the start of the chunk to the end of the sequence; features of others are 0. sums: those of
-    the features, which are found, too.
+    sums: those of the features, which are found, too. left: the positions from the start of the chunk to the end of the
+    sequence; sums have no features of others, and states none by their values, which are 0.
     """
     pk.mma_wait()
     pk.sync()

@@ -76,7 +76,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
     with pk.consumers(1):
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
-        publish_selections(features, scale)
+        publish_selections(features, scale, keys, totals)
         for b, h, part, segment in tasks:
             half: Any = 0
             state = zeros(count, columns)
@@ -140,7 +140,7 @@ def based_states(K, V, factors, states, *, config, reverse=False):  # type: igno
                     pk.load_async(t.v, V[b, h, i, part])
 
     with pk.consumers(1):
-        publish_selections(features, None)
+        publish_selections(features, None, keys, totals)
         for b, h, part, segment in tasks:
             half: Any = 0
             state = zeros(count, columns)
