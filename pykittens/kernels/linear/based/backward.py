@@ -54,7 +54,7 @@ def of_features(
     own: along rows what the sums of features are multiplied with.
     """
     x = pk.mma_ABt(g, of_step(states, step))
-    first, second = selected(q, features, step, is_alike)
+    first, second = selected(q, features, step)
     if sums is not None:
         x = x + own * total_of(sums, STEP, step)
     x = weighed(x, features, step, scale, is_alike)

@@ -74,6 +74,10 @@ class Features:
         """All other steps."""
         return [x for x in range(self.steps) if x not in self.alike]
 
+    def are_pairs(self, step: Any) -> bool:
+        """Whether all features of a step are known to be pairs of two elements."""
+        return not isinstance(step, int) or (step + 1) * STEP <= self.pairs
+
     def vector(self, which: int, length: int, i: int) -> Any:
         """Elements i * length and on of one of the vectors."""
         return self.added.parts(length)[which * self.count // length + i]
@@ -130,10 +134,10 @@ def of_step(tiles: Any, step: Any) -> Any:
     return tile.tiles(STEP, tile.cols)[step % (ROWS // STEP), 0]
 
 
-def selected(x: Any, features: Features, step: Any, is_alike: bool) -> tuple[Any, Any]:
-    """The two factors of some features of the rows of x, without those of queries."""
+def selected(x: Any, features: Features, step: Any) -> tuple[Any, Any]:
+    """The two factors of some features of the rows of x, without those of queries; a step of a loop has pairs only."""
     first, second = (pk.mma_ABt(x, of_step(y, step)) for y in (features.first, features.second))
-    if is_alike:
+    if features.are_pairs(step):
         return first, second
     added = [pk.load(features.vector(i, STEP, step), spread=pk.per_column) for i in range(2)]
     return first + added[0], second + added[1]
@@ -148,18 +152,18 @@ def weighed(x: Any, features: Features, step: Any, scale: Any, is_alike: bool) -
 
 def of_queries(q: Any, features: Features, step: Any, scale: Any, is_alike: bool) -> Any:
     """Some features of queries."""
-    first, second = selected(q, features, step, is_alike)
+    first, second = selected(q, features, step)
     return weighed(first * second, features, step, scale, is_alike).to(q.dtype)
 
 
 @pk.function
 def publish_keys(
-    k: Any, keys: Any, features: Features, step: Any, is_alike: bool, left: Any, sums: Sums | None
+    k: Any, keys: Any, features: Features, step: Any, left: Any, sums: Sums | None
 ) -> None:
     """Store some features of a chunk's keys, and add them to the sums of all."""
-    first, second = selected(k, features, step, is_alike)
+    first, second = selected(k, features, step)
     x = first * second
-    if sums is not None and not is_alike:
+    if sums is not None and not features.are_pairs(step):
         x = pk.where(pk.row_index(CHUNK) < left, x, 0.0)
     tile = keys[step // (ROWS // STEP)]
     pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], x.to(tile.dtype))
@@ -187,9 +191,9 @@ def publish_state(
     for p, x in enumerate(state):
         pk.store(memory[p], x.to(memory[p].dtype))
     for step in pk.range(features.alike.start, features.alike.stop):
-        publish_keys(k, keys, features, step, True, left, sums)
+        publish_keys(k, keys, features, step, left, sums)
     for other in features.others:
-        publish_keys(k, keys, features, other, False, left, sums)
+        publish_keys(k, keys, features, other, left, sums)
     pk.fence_async()
     pk.sync()
 
