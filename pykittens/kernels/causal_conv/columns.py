@@ -83,7 +83,8 @@ def conv_columns(  # type: ignore[no-untyped-def]
     """
     lead, channels, n = x.shape
     taps = pk.static(weight.shape[1])
-    pk.resident(6 if is_whole(x, y) and ends is None and before is None else 3)
+    is_plain = x.dtype.bytes < 4 and is_whole(x, y) and ends is None and before is None
+    pk.resident(6 if is_plain else 3)
     blocks = blocks_of(n + skewed, span, ends)
     b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)
     with pk.warps(WARPS) as w:
@@ -123,8 +124,8 @@ def conv_columns_backward(  # type: ignore[no-untyped-def]
     """dx of some positions of a channel a warp, d_before, and what they add to dw and the gradient of the bias."""
     lead, channels, n = x.shape
     taps, blocks = pk.static(weight.shape[1]), blocks_of(n + skewed, span, ends)
-    is_plain = is_whole(x, dy, dx) and ends is None and before is None and d_after is None
-    pk.resident(4 if is_plain and taps <= 4 else 2)
+    is_plain = x.dtype.bytes < 4 and is_whole(x, dy, dx) and ends is None
+    pk.resident(4 if is_plain and before is None and d_after is None and taps <= 4 else 2)
     b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)
     with pk.warps(WARPS) as w:
         c = part * WARPS + w

@@ -172,7 +172,7 @@ def each_of(
 ) -> None:
     """A loop over chunks, as in `each_chunk`, of which none has a test if the value is whole."""
     vector = chunks_aligned(value, at, held)
-    if vector and at.whole and isinstance(value.type, RV) and value.type.spread is Spread.PLAIN:
+    if vector and are_uncut(value, at, held):
         each_uncut(e, value, at, move, held)
         return
     size = 1 if at.is_strided else held.size
@@ -191,6 +191,13 @@ def each_of(
             row, col = f"{row} + {col}", "0"
         template = f"{size}, {str(vector).lower()}"
         e.line(move.format(template=template, row=row, col=col, cols=cols))
+
+
+def are_uncut(value: Value, at: TileAddress, held: Chunks) -> bool:
+    """Whether no side of a matrix cuts a chunk of a plain vector: rows and the vector consist of whole chunks."""
+    is_plain = isinstance(value.type, RV) and value.type.spread is Spread.PLAIN
+    is_small = held.size * value.dtype.bytes <= 16  # rows are multiples of that
+    return at.whole and is_plain and is_small and extents(value)[1] % held.size == 0
 
 
 def each_uncut(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks) -> None:
