@@ -35,6 +35,7 @@ BODIES = {
     "int to_int32": "return x != x ? 0 : x >= 0x1p31f ? 0x7fffffff : x <= -0x1p31f ? (int)0x80000000 : (int)x;",
     "u32 bits_from": "const int n = elements_before(column, lane); return n > 31 ? 0 : ~0u << max(n, 0);",
     "u32 bits_before": "const int n = elements_before(column, lane); return n < 1 ? 0 : ~0u >> max(32 - n, 0);",
+    "T* row_at": "return first + rows * stride;",
     "float exp2_fast": "return std::exp2(x);",
     "unsigned short compare_and_swap": "return atomicCAS((unsigned short*)at, old, next);",
     "void combine_pair": "combine(Add(), at, pick(from, i, at)); combine(Add(), at + 1, pick(from, i + 1, at));",

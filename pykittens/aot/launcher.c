@@ -171,7 +171,7 @@ void OWN(unload)(OWN(kernel) *kernel) {
 
 // -- arguments ----------------------------------------------------------------------------------------------------
 
-// A tensor argument and its requirements. ALIGNED: the copy engine can address it; WHOLE_ROWS: and store whole rows.
+// A tensor argument and its requirements. ALIGNED: the copy engine can address it; WHOLE_ROWS: rows are multiples of 16 bytes.
 enum { ALIGNED = 1, WHOLE_ROWS = 2, WRITTEN = 4 };
 typedef struct {
     const char *name, *dtype;

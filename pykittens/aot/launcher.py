@@ -15,10 +15,11 @@ from pykittens.aot.expressions import HostNumbers, operand
 from pykittens.aot.text import INDENT, c_string, comment, template, wrapped
 from pykittens.ir.nodes import Call, Kernel, Require, Tasks, waits_for_flags, walk, written
 from pykittens.ir.op import Engine
-from pykittens.ir.values import Global, Scalar, Value
+from pykittens.ir.values import Global, RegVector, Scalar, TileRef, Value
 from pykittens.targets.cuda.engines import copy_operands
 from pykittens.targets.names import RESERVED, free_name
 from pykittens.targets.source import MAP_DTYPE, MAP_SWIZZLE, Source
+from pykittens.types.tiles import Spread
 
 # Names of C, of its headers and of the launch function, besides those of C++ and CUDA.
 _TAKEN = (
@@ -40,6 +41,19 @@ def c_files(kernel: Kernel, source: Source, arch: str, cubin: bytes) -> dict[str
     return {f"{source.name}.h": launcher.header(), f"{source.name}.c": launcher.program()}
 
 
+def _moves_vector(call: Call) -> bool:
+    """Whether a plain vector is among the operands or results of a call."""
+    values = (*call.results, *call.args.values())
+    return any(isinstance(v, RegVector) and v.type.spread is Spread.PLAIN for v in values)
+
+
+def _tensors(call: Call) -> Iterator[Global]:
+    """The arguments of a kernel of which a call has a part as an operand."""
+    for part in call.args.values():
+        if isinstance(part, Global | TileRef):
+            yield part.first.tensor.owner
+
+
 class CLauncher:
     """Writes the C of one kernel."""
 
@@ -52,11 +66,12 @@ class CLauncher:
         self.tensors = [p for p in kernel.params if isinstance(p, Global)]
         self.numbers = HostNumbers(kernel, self.names, self.taken)
         self.outputs = written(kernel)
-        # The copy engine may read past the end of a row, but it must not write there.
-        calls = (n for n in walk(kernel.body) if isinstance(n, Call))
+        # The copy engine may read past the end of a row, but it must not write there. Lanes move whole chunks.
+        calls = [n for n in walk(kernel.body) if isinstance(n, Call)]
         stores = (c for c in calls if c.op.effects.engine is Engine.COPY_OUT)
-        stored = {copy_operands(c)[1].first.tensor.owner for c in stores}
-        self.whole_rows = {t.name for t in self.tensors if t in stored and t.type.whole_rows}
+        moved = {copy_operands(c)[1].first.tensor.owner for c in stores}
+        moved |= {tensor for c in calls if _moves_vector(c) for tensor in _tensors(c)}
+        self.whole_rows = {t.name for t in self.tensors if t in moved and t.type.whole_rows}
 
     # -- the two texts -------------------------------------------------------------------------
 

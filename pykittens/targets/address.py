@@ -12,7 +12,8 @@ class TileAddress:
     """A tile of memory in C++: the matrix that it is part of, and its first row and column.
 
     rows, cols: the extents of the matrix. aligned: whether the rows of the matrix start at multiples of 16 bytes.
-    pitch: the distance between neighbours of a row, in elements.
+    pitch: the distance between neighbours of a row, in elements. whole: whether rows are multiples of 16 bytes, too.
+    along: whether a loop inside of the one that changes the row changes the column.
     """
 
     matrix: str
@@ -23,6 +24,8 @@ class TileAddress:
     cols: str
     aligned: bool = True
     pitch: str = "1"
+    whole: bool = False
+    along: bool = False
 
     @property
     def is_strided(self) -> bool:

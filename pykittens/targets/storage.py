@@ -56,6 +56,10 @@ class Storage:
         """Whether the variable of a value is written more than once, so that it must be read before it changes."""
         return isinstance(value, Value) and len(self.members.get(self.find(value), ())) > 1
 
+    def depth(self, value: Any) -> int:
+        """How many blocks of the role enclose the definition of a scalar."""
+        return len(self.home.get(value, ())) if isinstance(value, Value) else 0
+
     # -- live ranges ---------------------------------------------------------------------------
 
     def _define(self, value: Value, stack: list[Block]) -> None:
@@ -112,6 +116,8 @@ class Storage:
     def _loop(self, node: Loop, stack: list[Block]) -> None:
         start = self.position
         before = set(self.made)
+        if isinstance(node, For):
+            self.home[node.index] = [*stack, node.body]
         for c in node.carried:
             self._define(c.param, stack)
             if isinstance(c.init, Value):

@@ -131,14 +131,16 @@ def test_rows_and_lines_are_the_same():
     np.testing.assert_allclose(found, causal_conv(**arrays).astype(np.float32), atol=2**-6)
 
 
-def test_few_rows_are_cut_so_that_many_blocks_run():
+def test_blocks_fill_the_gpu():
     arrays = Arrays("causal_conv", x=np.zeros(1))
-    for batch, channels, n, of_rows, of_lines in (
-        (1, 512, 1000, 16, 1024),
-        (8, 4096, 65536, 128, 4096),
+    for sizes, of_rows, of_lines in (
+        ((1, 512, 1000), 16, 1024),
+        ((8, 4096, 4096), 64, 4096),
+        ((3, 3000, 5001), 48, 6144),
+        ((8, 4096, 65536), 256, 32768),
     ):
-        arrays.dims |= {"batch": batch, "channels": channels, "n": n}
-        assert (span_of(arrays, False), span_of(arrays, True)) == (of_rows, of_lines)
+        arrays.dims |= dict(zip(("batch", "channels", "n"), sizes, strict=True))
+        assert (span_of(arrays, False, 5), span_of(arrays, True, 6)) == (of_rows, of_lines)
 
 
 def test_what_does_not_fit_is_refused():
@@ -168,3 +170,8 @@ def test_no_launch_has_a_fault(packed, channels_first):
         words["ends"] = np.array([0, 20, 50], np.int32)
     plan = causal_conv.plan(**arrays, **words)
     check_plan(plan)
+
+
+def test_lines_at_any_address_have_no_fault():
+    arrays = given(515, 6, batch=2, channels_first=True)
+    check_plan(causal_conv.plan(**arrays, activation="silu", return_state=True))

@@ -179,3 +179,8 @@ def test_no_launch_has_a_fault(packed, channels_first):
         words["ends"] = np.array([0, 20, 50], np.int32)
     plan = causal_conv_backward.plan(**arrays, **words)
     check_plan(plan)
+
+
+def test_lines_at_any_address_have_no_fault():
+    arrays = given(515, 6, batch=2, channels_first=True)
+    check_plan(causal_conv_backward.plan(**arrays, gradient=arrays["x"].copy(), activation="silu"))

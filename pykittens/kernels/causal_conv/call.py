@@ -12,6 +12,18 @@ from pykittens.kernels.sequences import count_sequences
 from pykittens.runtime.fakes import is_equal
 
 TAPS = range(2, 9)
+SPANS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+)  # of blocks, in units of 16 rows or 1,024 positions of a line
 
 
 def specs(channels_first: bool) -> tuple[str, str]:
@@ -46,13 +58,34 @@ def check(arrays: Arrays, activation: Any, channels_first: Any) -> None:
         raise arrays.fail(f"`x` must have elements, not the shape {arrays.found['x'].shape}")
 
 
-def span_of(arrays: Arrays, channels_first: bool) -> int:
-    """Positions of a block: as few as give each multiprocessor 8 blocks; some before them are loaded twice."""
-    batch, n, channels = (arrays.dims[axis] for axis in ("batch", "n", "channels"))
-    of_block, least, most = rows.CHANNELS * rows.WARPS, 16, 128
+def span_of(arrays: Arrays, channels_first: bool, resident: int) -> int:
+    """Positions of a block, so that blocks take the least time if `resident` at once share a multiprocessor.
+
+    A block takes the time of its positions and of some more: it loads weights, and positions before its own. The last
+    blocks leave a part of the GPU idle, a quarter of their time on average. A kernel is compiled for each of few spans.
+    """
+    batch, n, channels = (int(arrays.dims[axis]) for axis in ("batch", "n", "channels"))
+    of_block, unit, more = rows.CHANNELS * rows.WARPS, 2 * rows.AT_ONCE, 16
     if channels_first:
-        least, most = columns.POSITIONS * columns.AT_ONCE, 4096
-        of_block = columns.WARPS
-    parts = batch * -(-channels // of_block)
-    span = least * (n * parts // (8 * limits_of(arrays.like).multiprocessors) // least)
-    return max(least, min(most, int(span)))
+        of_block, unit, more = columns.WARPS, columns.POSITIONS * columns.AT_ONCE, 512
+    parts, slots = (
+        batch * -(-channels // of_block),
+        resident * limits_of(arrays.like).multiprocessors,
+    )
+
+    def time(span: int) -> float:
+        return -(-parts * -(-n // span) // slots) * (span + more) + span / 4
+
+    return min((unit * units for units in SPANS), key=time)
+
+
+def skew_of(arrays: Arrays, channels_first: bool) -> dict[str, int]:
+    """The constant `skewed` of kernels for lines, if these start at any position and no state or sequence in them does.
+
+    A line lies past a multiple of 16 bytes by less than that; so many positions more have blocks.
+    """
+    others = arrays.present("initial_state", "state_gradient", "ends")
+    unit = 16 // arrays.found["x"].itemsize
+    if not channels_first or any(others) or int(arrays.dims["n"]) % unit == 0:
+        return {}
+    return {"skewed": unit - 1}

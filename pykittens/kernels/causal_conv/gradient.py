@@ -7,7 +7,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.causal_conv.call import check, span_of
+from pykittens.kernels.causal_conv.call import check, skew_of, span_of
 from pykittens.kernels.causal_conv.columns import conv_columns_backward
 from pykittens.kernels.causal_conv.rows import conv_rows_backward
 from pykittens.kernels.causal_conv.sequences import blocks_of
@@ -67,14 +67,16 @@ def causal_conv_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    span = span_of(arrays, channels_first)
-    blocks = dims["batch"] * blocks_of(dims["n"], span, arrays.views.get("ends"))
+    span = span_of(arrays, channels_first, 4)
+    skew = skew_of(arrays, channels_first)
+    positions = dims["n"] + skew.get("skewed", 0)
+    blocks = dims["batch"] * blocks_of(positions, span, arrays.views.get("ends"))
     scratch = {"parts": Scratch((blocks, dims["taps"] + 1, dims["channels"]))}
     names = "bias", "initial_state", "state_gradient", "ends"
     of_bias, before, behind, of_ends = arrays.present(*names)
     d_bias, d_before = "d_bias" if of_bias else None, "d_initial_state" if before else None
     args = ("x", "weight", of_bias, "gradient", before, behind, of_ends, "dx", d_before, "parts")
-    constants = {"span": span, "activation": activation}
+    constants = {"span": span, "activation": activation, **skew}
     steps = [
         PlanStep(conv_columns_backward if channels_first else conv_rows_backward, args, constants),
         PlanStep(sum_parts, ("parts", "d_weight", d_bias)),

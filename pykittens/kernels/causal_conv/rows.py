@@ -12,21 +12,21 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.causal_conv.activation import activated, slope
-from pykittens.kernels.causal_conv.sequences import blocks_of, of_sequence, place_of
+from pykittens.kernels.causal_conv.activation import activated, of_sum, scale_of, scaled
+from pykittens.kernels.causal_conv.sequences import blocks_of, is_whole, of_sequence, place_of
 from pykittens.types.dtypes import f32
 
 WARPS, CHANNELS = 4, 128  # of a block, and channels of a warp
-AT_ONCE, AT_ONCE_BACKWARD = 8, 4  # rows that are loaded at a time
+AT_ONCE = 8  # rows that are loaded at a time
 
 
-def factors_of(weight: Any, bias: Any, c: Any) -> tuple[list[Any], Any]:
-    """The factors of the taps of some channels, and what sums begin with."""
+def factors_of(weight: Any, bias: Any, c: Any, scale: float | None) -> tuple[list[Any], Any]:
+    """The scaled factors of the taps of some channels, and what sums begin with."""
     taps = pk.static(weight.shape[1])
-    factors = [pk.load(weight[:, i][c], cols=CHANNELS).to(f32) for i in range(taps)]
+    factors = [scaled(pk.load(weight[:, i][c], cols=CHANNELS), scale) for i in range(taps)]
     if bias is None:
         return factors, pk.zeros(f32, CHANNELS)
-    return factors, pk.load(bias[c], cols=CHANNELS).to(f32)
+    return factors, scaled(pk.load(bias[c], cols=CHANNELS), scale)
 
 
 def weighted(start: Any, factors: list[Any], rows: list[Any]) -> Any:
@@ -53,29 +53,30 @@ def rows_at(x: Any, t: Any, c: Any, count: int) -> list[Any]:
 def conv_rows(x, weight, bias, y, before, after, ends, *, span, activation):  # type: ignore[no-untyped-def]
     """Some positions of some channels a warp; `after` is the last rows of `before` and x together."""
     lead, n, channels = x.shape
-    taps = pk.static(weight.shape[1])
+    taps, scale = pk.static(weight.shape[1]), scale_of(activation, x.dtype)
+    most = 5 if taps <= 4 else 4 if taps <= 6 or before is None else 3
+    pk.resident(most if is_whole(x, y, before) else 2)
     parts = pk.cdiv(channels, CHANNELS * WARPS)
     b, part, block = pk.grid(lead, parts, blocks_of(n, span, ends))
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
-        of_x, of_y = (of_sequence(t, ends, b, 0, start, length) for t in (x, y))
+        of_x, of_y = (of_sequence(t, ends, b, 0, start, length, first + span) for t in (x, y))
         state = None if before is None else before.at(sequence)
-        factors, bias_of = factors_of(weight, bias, c)
+        factors, bias_of = factors_of(weight, bias, c, scale)
         past = [row_of(of_x, state, first - taps + 1 + i, c) for i in range(taps - 1)]
         ahead = rows_at(of_x, first, c, AT_ONCE)
         for t in pk.range(first, pk.minimum(first + span, length), AT_ONCE):
-            past, ahead = (
-                past + [row.to(f32) for row in ahead],
-                rows_at(of_x, t + AT_ONCE, c, AT_ONCE),
-            )
             for i in range(AT_ONCE):
-                total = weighted(bias_of, factors, past[i : i + taps])
-                pk.store(of_y[t + i, c], activated(activation, total, y.dtype).to(y.dtype))
+                past = [*past, ahead[i].to(f32)]
+                ahead[i] = pk.load(of_x[t + AT_ONCE + i, c], cols=CHANNELS)
+                total = weighted(bias_of, factors, past[-taps:])
+                pk.store(of_y[t + i, c], activated(activation, total, scale).to(y.dtype))
             past = past[AT_ONCE:]
         if after is not None and first == 0:
+            whole = of_sequence(x, ends, b, 0, start, length)
             for i in range(taps - 1):
-                row = row_of(of_x, state, length - taps + 1 + i, c)
+                row = row_of(whole, state, length - taps + 1 + i, c)
                 pk.store(after[sequence, i, c], row.to(after.dtype))
 
 
@@ -86,20 +87,28 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
     """dx of some positions of some channels a warp, d_before, and what they add to dw and the gradient of the bias."""
     lead, n, channels = x.shape
     taps, blocks = pk.static(weight.shape[1]), blocks_of(n, span, ends)
-    pk.resident(4 if taps <= 4 else 2)
+    scale = scale_of(activation, x.dtype)
+    # After as many rows as there are taps, each row in registers is in the place of another.
+    at_once = max(taps, 4)
+    most = 3 if before is not None or d_after is not None else 4
+    pk.resident((most if taps <= 4 else 3 if taps <= 6 else 2) if is_whole(x, dy, dx) else 2)
     b, part, block = pk.grid(lead, pk.cdiv(channels, CHANNELS * WARPS), blocks)
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
-        of_x, of_y, of_dx = (of_sequence(t, ends, b, 0, start, length) for t in (x, dy, dx))
+        stops = first + (span + taps - 1), first + (span + taps - 1), first + span
+        of_x, of_y, of_dx = (
+            of_sequence(t, ends, b, 0, start, length, stop)
+            for t, stop in zip((x, dy, dx), stops, strict=True)
+        )
         state = None if before is None else before.at(sequence)
-        factors, bias_of = factors_of(weight, bias, c)
+        factors, bias_of = factors_of(weight, bias, c, scale)
         is_first: Any = (first == 0).to(f32)
         sums: list[Any] = [pk.zeros(f32, CHANNELS)] * (taps + 1)
 
         def counted(rows: list[Any], sums: list[Any], of_result: Any, factor: Any) -> Any:
             """dz, by the rows of x that it is of and its row of dy; and the sums with `factor` times its own."""
-            found = of_result * slope(activation, weighted(bias_of, factors, rows), x.dtype)
+            found = of_sum(activation, of_result, weighted(bias_of, factors, rows), scale)
             own = found if factor is None else found * factor
             of_taps = [s + own * r for s, r in zip(sums, rows, strict=False)]
             return found, [*of_taps, sums[taps] + own]
@@ -126,17 +135,19 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
                 row = with_own(row, i - taps + 1)
                 pk.store(d_before[sequence, i, c], row.to(d_before.dtype))
 
-        ahead, of_ahead = (rows_at(y, first + taps - 1, c, AT_ONCE_BACKWARD) for y in (of_x, of_y))
-        for t in pk.range(first, pk.minimum(first + span, length), AT_ONCE_BACKWARD):
-            past, of_results = past + [row.to(f32) for row in ahead], of_ahead
-            following = t + AT_ONCE_BACKWARD + taps - 1
-            ahead, of_ahead = (rows_at(y, following, c, AT_ONCE_BACKWARD) for y in (of_x, of_y))
-            for i in range(AT_ONCE_BACKWARD):
-                of_result = of_results[i].to(f32)
-                of_row, sums = counted(past[i : i + taps], sums, of_result, None)
+        ahead, of_ahead = (rows_at(y, first + taps - 1, c, at_once) for y in (of_x, of_y))
+        stop = pk.minimum(first + span, length)
+        for t in pk.range(first, stop, at_once):
+            following = t + at_once + taps - 1
+            for i in range(at_once):
+                past, of_result = [*past, ahead[i].to(f32)], of_ahead[i].to(f32)
+                ahead[i], of_ahead[i] = (
+                    pk.load(y[following + i, c], cols=CHANNELS) for y in (of_x, of_y)
+                )
+                of_row, sums = counted(past[-taps:], sums, of_result, None)
                 of_past = [*of_past, of_row]
-                later = weighted(pk.zeros(f32, CHANNELS), factors, of_past[i : i + taps][::-1])
+                later = weighted(pk.zeros(f32, CHANNELS), factors, of_past[-1 : -taps - 1 : -1])
                 pk.store(of_dx[t + i, c], with_own(later, t + i).to(dx.dtype))
-            past, of_past = past[AT_ONCE_BACKWARD:], of_past[AT_ONCE_BACKWARD:]
+            past, of_past = past[at_once:], of_past[at_once:]
         for i in range(taps + 1):
-            pk.store(parts[b * blocks + block, i, c], sums[i])
+            pk.store(parts[b * blocks + block, i, c], scaled(sums[i], scale))

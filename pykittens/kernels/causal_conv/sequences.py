@@ -43,6 +43,17 @@ def place_of(ends: Any, b: Any, block: Any, span: int, n: Any) -> tuple[Any, Any
     return sequence, first, start, stop - start
 
 
-def of_sequence(x: Any, ends: Any, b: Any, axis: int, start: Any, length: Any) -> Any:
-    """The matrix of a sequence, whose positions run along an axis."""
-    return x.at(b) if ends is None else x.at(0).window(axis, start, start + length)
+def is_whole(*tensors: Any) -> bool:
+    """Whether rows of tensors consist of whole chunks at multiples of 16 bytes; others take more registers to move."""
+    return all(t is None or t.type.aligned and t.type.whole_rows for t in tensors)
+
+
+def of_sequence(
+    x: Any, ends: Any, b: Any, axis: int, start: Any, length: Any, stop: Any = None
+) -> Any:
+    """The matrix of a sequence, whose positions run along an axis, or of those of them before `stop`."""
+    if stop is not None:
+        length = pk.minimum(length, stop)
+    elif ends is None:
+        return x.at(b)
+    return x.at(b if ends is None else 0).window(axis, start, start + length)

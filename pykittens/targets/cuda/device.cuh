@@ -119,6 +119,16 @@ template <int SWIZZLE> DEVICE u32 shared_at(int row, int byte, u32 panel_bytes) 
     return at ^ (((at >> 7) & (SWIZZLE / 16 - 1)) << 4);
 }
 
+// Whether an index lies in a range from 0; a range of a negative length has none. One comparison in a loop.
+DEVICE bool is_below(int i, int count) { return (u32)i < (u32)max(count, 0); }
+// A place of a tensor some rows, not fewer than 0, further on: two instructions. The compiler would factor the size of an
+// element out of a product in C++, and move the sum to each use.
+template <class T> DEVICE T* row_at(T* first, int rows, i64 stride) {
+    u64 at;
+    asm("mad.lo.u64 %0, %1, %2, %3;" : "=l"(at) : "l"((u64)(u32)rows), "l"(stride * (i64)sizeof(T)), "l"(__cvta_generic_to_global(first)));
+    return (T*)__cvta_global_to_generic(at);
+}
+
 // -- lanes and groups ---------------------------------------------------------
 
 DEVICE void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }

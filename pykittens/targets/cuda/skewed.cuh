@@ -129,12 +129,27 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
         }
     }
 }
+// Whether a row has LENGTH elements, as many as a group holds, from a column that is aligned: then no chunk is cut, and
+// none is shifted.
+template <int CHUNK, int THREADS, int CHUNKS, class T> DEVICE bool is_straight(const T* elements, bool there, int col, int cols, int length) {
+    constexpr int BYTES = CHUNK * (int)sizeof(T);
+    return length == CHUNKS * THREADS * CHUNK && there && col >= 0 && col + length <= cols && (u64)elements % (BYTES < 16 ? BYTES : 16) == 0;
+}
 // ONE_ROW: the matrix has no other row.
 template <int CHUNK, int THREADS, bool ONE_ROW = false, class T, class R, int N, class F>
 DEVICE void load_skewed(R (&to)[N], const T* matrix, i64 stride, int row, int col, int rows, int cols, int length, F fill, int thread) {
     constexpr int BYTES = CHUNK * (int)sizeof(T);
     const bool there = row >= 0 && row < rows, inside = col >= 0 && col + length <= cols;
     const T* const elements = matrix + (row * stride + col);
+    constexpr int GRANULE = BYTES < 16 ? BYTES : 16, EACH = BYTES / (int)sizeof(R), CHUNKS = N / EACH;
+    if (is_straight<CHUNK, THREADS, CHUNKS>(elements, there, col, cols, length)) {
+        UNROLL for (int j = 0; j < CHUNKS; ++j) {
+            u32 words[BYTES / 4];
+            UNROLL for (int k = 0; k < BYTES; k += GRANULE) move_in<GRANULE>(words + k / 4, (const char*)(elements + (j * THREADS + thread) * CHUNK) + k);
+            UNROLL for (int k = 0; k < EACH; ++k) to[j * EACH + k] = pick(words, k, to);
+        }
+        return;
+    }
     const char* const end = (const char*)(matrix + ((rows - 1) * stride + cols));
     // Rows before and after it hold the granules around it, if they are long enough; else the bounds of the matrix decide.
     const bool between = row > 0 && row < rows - 1 && stride * (int)sizeof(T) >= (BYTES > 8 ? 2 * BYTES : 16);
@@ -216,6 +231,15 @@ DEVICE void store_skewed(const R (&from)[N], T* matrix, i64 stride, int row, int
     constexpr int SIZE = sizeof(T), BYTES = CHUNK * SIZE, GRANULE = BYTES < 16 ? BYTES : 16;
     constexpr int WORDS = BYTES / 4, EXTRA = GRANULE / 4, CHUNKS = N * (int)sizeof(R) / BYTES;
     const int lane = thread % 32, end = row >= 0 && row < rows ? min(cols, col + length) : 0;
+    if (is_straight<CHUNK, THREADS, CHUNKS>(matrix + (row * stride + col), row >= 0 && row < rows, col, cols, length)) {
+        UNROLL for (int j = 0; j < CHUNKS; ++j) {
+            u32 words[WORDS];
+            UNROLL for (int k = 0; k < WORDS; ++k) words[k] = word_of(from, j * WORDS + k);
+            UNROLL for (int k = 0; k < BYTES; k += GRANULE) move_out<GRANULE>((char*)(matrix + (row * stride + col) + (j * THREADS + thread) * CHUNK) + k, words + k / 4);
+        }
+        __syncwarp();
+        return;
+    }
     if (THREADS == 32 && end > 0 && col >= 0 && end == col + length) {
         store_whole_row<CHUNK>(from, matrix + (row * stride + col), length, lane);
         __syncwarp();

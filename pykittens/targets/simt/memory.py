@@ -59,7 +59,11 @@ def address_of(e: Emitter, ref: TileRef | Global, rows: int, cols: int) -> TileA
     if (window := ref.windows.get(across)) is not None:
         matrix += e.index(window.low) * pitch
         col, width = _in_window(e, window, col)
-    return TileAddress(str(matrix), stride, row, col, height, width, starts_aligned(ref), pitch)
+    aligned = starts_aligned(ref)
+    whole = aligned and ref.type.whole_rows and across == last and across not in ref.windows
+    rows_in = max((e.storage.depth(ref.index[axis]) for axis in down), default=0)
+    along = e.storage.depth(ref.index[across]) > rows_in
+    return TileAddress(str(matrix), stride, row, col, height, width, aligned, pitch, whole, along)
 
 
 def address_of_element(e: Emitter, ref: TileRef | Global) -> TileAddress:
@@ -168,6 +172,9 @@ def each_of(
 ) -> None:
     """A loop over chunks, as in `each_chunk`, of which none has a test if the value is whole."""
     vector = chunks_aligned(value, at, held)
+    if vector and are_uncut(value, at, held):
+        each_uncut(e, value, at, move, held)
+        return
     size = 1 if at.is_strided else held.size
     with e.braces(f"{unrolled(held.count, step=size)} {{"):
         row, col, cols = at.matrix, str(held.col), str(held.size) if whole else held.end
@@ -184,6 +191,36 @@ def each_of(
             row, col = f"{row} + {col}", "0"
         template = f"{size}, {str(vector).lower()}"
         e.line(move.format(template=template, row=row, col=col, cols=cols))
+
+
+def are_uncut(value: Value, at: TileAddress, held: Chunks) -> bool:
+    """Whether no side of a matrix cuts a chunk of a plain vector: rows and the vector consist of whole chunks."""
+    is_plain = isinstance(value.type, RV) and value.type.spread is Spread.PLAIN
+    is_small = held.size * value.dtype.bytes <= 16  # rows are multiples of that
+    return at.whole and is_plain and is_small and extents(value)[1] % held.size == 0
+
+
+def each_uncut(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunks) -> None:
+    """A loop over chunks that no side of the matrix cuts, because its rows consist of whole chunks: one test for each.
+
+    What the inner loop changes is added last to an address, so that the rest is found once.
+    """
+    length, threads = extents(value)[1], e.role.warps * LANES
+    end = at.cols if plain_registers(length, e.role.warps) * threads == length else held.end
+    tests, row = [f"is_below({held.col}, {end})"], Index(at.matrix)
+    with e.braces(f"{unrolled(held.count, step=held.size)} {{"):
+        if held.row.number == 0 and at.rows == "1":
+            row += held.col
+        else:
+            e.line(f"const int at_row = {held.row};")
+            tests = [f"is_below(at_row, {at.rows})", *tests]
+            if at.along or held.count > held.size:
+                row = Index(f"row_at({row}, at_row, {at.stride})") + held.col
+            else:
+                row = Index(f"row_at({row + held.col}, at_row, {at.stride})")
+        e.line(f"const bool inside = {' && '.join(tests)};")
+        cols = f"inside ? {held.size} : 0"
+        e.line(move.format(template=f"{held.size}, true", row=row, col="0", cols=cols))
 
 
 def chunks_aligned(value: Value, at: TileAddress, held: Chunks) -> bool:

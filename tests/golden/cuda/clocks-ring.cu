@@ -68,8 +68,8 @@ ring(const __grid_constant__ TensorMap x_map,
             UNROLL for (int i = 0; i < 4; ++i) t2[i] = 2.0f * t1[i];
             UNROLL for (int i = 0; i < 4; i += 4) {
                 const int at_row = block;
-                const bool inside = at_row >= 0 && at_row < y_n0;
-                store_chunk<4, true>(t2, i, y + (inside ? at_row * (i64)y_s0 : 0), k1 * 128 + vector_at<4, 32>(i, thread), inside ? min(y_n1, k1 * 128 + 128) : 0);
+                const bool inside = is_below(at_row, y_n0) && is_below(k1 * 128 + vector_at<4, 32>(i, thread), y_n1);
+                store_chunk<4, true>(t2, i, row_at(y, at_row, y_s0) + (k1 * 128 + vector_at<4, 32>(i, thread)), 0, inside ? 4 : 0);
             }
             // with parts.drain() as s:
             __syncwarp();

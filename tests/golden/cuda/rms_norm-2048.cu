@@ -21,15 +21,16 @@ rms_norm_rows(int x_n0,
     // gain = pk.load(weight, cols=n)  # before x, so that both are on their way at once
     u32 gain[32];
     UNROLL for (int i = 0; i < 64; i += 8) {
-        load_chunk<8, true>(gain, i, weight, vector_at<8, 32>(i, thread), min(weight_n0, 2048), 0x0u);
+        const bool inside = is_below(vector_at<8, 32>(i, thread), weight_n0);
+        load_chunk<8, true>(gain, i, weight + vector_at<8, 32>(i, thread), 0, inside ? 8 : 0, 0x0u);
     }
 #line 39 "rms_norm.py"
     // t = pk.load(x[block * rows + w], cols=n).to(f32)
     u32 t1[32];
     UNROLL for (int i = 0; i < 64; i += 8) {
         const int at_row = block * 4 + w;
-        const bool inside = at_row >= 0 && at_row < x_n0;
-        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? 2048 : 0, 0x0u);
+        const bool inside = is_below(at_row, x_n0) && is_below(vector_at<8, 32>(i, thread), 2048);
+        load_chunk<8, true>(t1, i, row_at(x, at_row, x_s0) + vector_at<8, 32>(i, thread), 0, inside ? 8 : 0, 0x0u);
     }
     float t[64];
     UNROLL for (int i = 0; i < 64; ++i) t[i] = from_bf16(t1[i / 2], i);
@@ -53,7 +54,7 @@ rms_norm_rows(int x_n0,
     UNROLL for (int i = 0; i < 64; i += 2) t7[i / 2] = pack_bf16(t6[i], t6[i + 1]);
     UNROLL for (int i = 0; i < 64; i += 8) {
         const int at_row = block * 4 + w;
-        const bool inside = at_row >= 0 && at_row < y_n0;
-        store_chunk<8, true>(t7, i, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 2048) : 0);
+        const bool inside = is_below(at_row, y_n0) && is_below(vector_at<8, 32>(i, thread), y_n1);
+        store_chunk<8, true>(t7, i, row_at(y, at_row, y_s0) + vector_at<8, 32>(i, thread), 0, inside ? 8 : 0);
     }
 }

@@ -19,8 +19,8 @@ softmax(int x_n0,
     u32 t1[16];
     UNROLL for (int i = 0; i < 32; i += 8) {
         const int at_row = block * 8 + w;
-        const bool inside = at_row >= 0 && at_row < x_n0;
-        load_chunk<8, true>(t1, i, x + (inside ? at_row * (i64)x_s0 : 0), vector_at<8, 32>(i, thread), inside ? 1000 : 0, 0xff80u);
+        const bool inside = is_below(at_row, x_n0) && is_below(vector_at<8, 32>(i, thread), 1000);
+        load_chunk<8, true>(t1, i, row_at(x, at_row, x_s0) + vector_at<8, 32>(i, thread), 0, inside ? 8 : 0, 0xff80u);
     }
     float t[32];
     UNROLL for (int i = 0; i < 32; ++i) t[i] = from_bf16(t1[i / 2], i);
@@ -49,7 +49,7 @@ softmax(int x_n0,
     UNROLL for (int i = 0; i < 32; i += 2) t7[i / 2] = pack_bf16(t6[i], t6[i + 1]);
     UNROLL for (int i = 0; i < 32; i += 8) {
         const int at_row = block * 8 + w;
-        const bool inside = at_row >= 0 && at_row < y_n0;
-        store_chunk<8, true>(t7, i, y + (inside ? at_row * (i64)y_s0 : 0), vector_at<8, 32>(i, thread), inside ? min(y_n1, 1000) : 0);
+        const bool inside = is_below(at_row, y_n0) && is_below(vector_at<8, 32>(i, thread), min(y_n1, 1000));
+        store_chunk<8, true>(t7, i, row_at(y, at_row, y_s0) + vector_at<8, 32>(i, thread), 0, inside ? 8 : 0);
     }
 }

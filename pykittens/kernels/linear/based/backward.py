@@ -57,7 +57,7 @@ def of_features(
     own: along rows what the sums of features are multiplied with.
     """
     x = pk.mma_ABt(g, of_step(states, step))
-    first, second = selected(q, features, step, is_alike)
+    first, second = selected(q, features, step)
     if sums is not None:
         x = x + own * total_of(sums, STEP, step)
     x = weighed(x, features, step, scale, is_alike)
@@ -104,7 +104,7 @@ def based_gradients(  # type: ignore[no-untyped-def]
     with pk.consumers(1):
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
-        publish_selections(features, scale)
+        publish_selections(features, scale, keys, totals)
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             half: Any = 0

@@ -17,7 +17,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, rows_of
-from pykittens.kernels.linear.totals import Sums, add_keys, total_of
+from pykittens.kernels.linear.totals import Sums, Totals, add_keys, total_of
 
 STEP = 32  # features that are found at a time: more take registers beside a state
 
@@ -65,9 +65,18 @@ class Features:
         return range(-(-self.d // STEP), max(self.pairs // STEP, 1))
 
     @property
+    def steps(self) -> int:
+        """The steps with a feature; those after them, of which there may be one, have none but 0."""
+        return -(-feature_count(self.d) // STEP)
+
+    @property
     def others(self) -> list[int]:
         """All other steps."""
-        return [x for x in range(self.count // STEP) if x not in self.alike]
+        return [x for x in range(self.steps) if x not in self.alike]
+
+    def are_pairs(self, step: Any) -> bool:
+        """Whether all features of a step are known to be pairs of two elements."""
+        return not isinstance(step, int) or (step + 1) * STEP <= self.pairs
 
     def vector(self, which: int, length: int, i: int) -> Any:
         """Elements i * length and on of one of the vectors."""
@@ -89,8 +98,11 @@ def factor_of(r: Any, d: int, scale: Any) -> Any:
 
 
 @pk.function
-def publish_selections(features: Features, scale: Any) -> None:
-    """Store what finds features, for products of the group; without a scale, those of keys."""
+def publish_selections(features: Features, scale: Any, keys: Any, totals: Totals | None) -> None:
+    """Store what finds features, for products of the group; without a scale, those of keys.
+
+    keys, totals: the features of keys and their sums, of which those stay 0 that no step finds.
+    """
     d, pairs = features.d, features.pairs
     column = pk.col_index(wide(d))
     for p in range(parts_of(d)):
@@ -105,6 +117,13 @@ def publish_selections(features: Features, scale: Any) -> None:
         pk.store(features.vector(1, ROWS, p), (r >= pairs).to(pk.f32))
         if scale is not None:
             pk.store(features.vector(2, ROWS, p), factor_of(r, d, scale))
+    for step in range(features.steps, features.count // STEP):
+        tile = keys[step // (ROWS // STEP)]
+        zeros = pk.zeros(pk.f32, CHUNK, STEP).to(tile.dtype)
+        pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], zeros)
+        if totals is not None:
+            for half in range(2):
+                pk.store(totals.part(half, STEP, step), pk.zeros(pk.f32, STEP))
     pk.fence_async()
     pk.sync()
 
@@ -115,10 +134,10 @@ def of_step(tiles: Any, step: Any) -> Any:
     return tile.tiles(STEP, tile.cols)[step % (ROWS // STEP), 0]
 
 
-def selected(x: Any, features: Features, step: Any, is_alike: bool) -> tuple[Any, Any]:
-    """The two factors of some features of the rows of x, without those of queries."""
+def selected(x: Any, features: Features, step: Any) -> tuple[Any, Any]:
+    """The two factors of some features of the rows of x, without those of queries; a step of a loop has pairs only."""
     first, second = (pk.mma_ABt(x, of_step(y, step)) for y in (features.first, features.second))
-    if is_alike:
+    if features.are_pairs(step):
         return first, second
     added = [pk.load(features.vector(i, STEP, step), spread=pk.per_column) for i in range(2)]
     return first + added[0], second + added[1]
@@ -133,18 +152,18 @@ def weighed(x: Any, features: Features, step: Any, scale: Any, is_alike: bool) -
 
 def of_queries(q: Any, features: Features, step: Any, scale: Any, is_alike: bool) -> Any:
     """Some features of queries."""
-    first, second = selected(q, features, step, is_alike)
+    first, second = selected(q, features, step)
     return weighed(first * second, features, step, scale, is_alike).to(q.dtype)
 
 
 @pk.function
 def publish_keys(
-    k: Any, keys: Any, features: Features, step: Any, is_alike: bool, left: Any, sums: Sums | None
+    k: Any, keys: Any, features: Features, step: Any, left: Any, sums: Sums | None
 ) -> None:
     """Store some features of a chunk's keys, and add them to the sums of all."""
-    first, second = selected(k, features, step, is_alike)
+    first, second = selected(k, features, step)
     x = first * second
-    if not is_alike:
+    if sums is not None and not features.are_pairs(step):
         x = pk.where(pk.row_index(CHUNK) < left, x, 0.0)
     tile = keys[step // (ROWS // STEP)]
     pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], x.to(tile.dtype))
@@ -164,17 +183,17 @@ def publish_state(
 ) -> None:
     """Store a state and the features of a chunk's keys, with which the group multiplies next.
 
-    left: the positions from the start of the chunk to the end of the sequence; features of others are 0. sums: those of
-    the features, which are found, too.
+    sums: those of the features, which are found, too. left: the positions from the start of the chunk to the end of the
+    sequence; sums have no features of others, and states none by their values, which are 0.
     """
     pk.mma_wait()
     pk.sync()
     for p, x in enumerate(state):
         pk.store(memory[p], x.to(memory[p].dtype))
     for step in pk.range(features.alike.start, features.alike.stop):
-        publish_keys(k, keys, features, step, True, left, sums)
+        publish_keys(k, keys, features, step, left, sums)
     for other in features.others:
-        publish_keys(k, keys, features, other, False, left, sums)
+        publish_keys(k, keys, features, other, left, sums)
     pk.fence_async()
     pk.sync()
 

@@ -82,7 +82,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
     with pk.consumers(1):
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
-        publish_selections(features, scale)
+        publish_selections(features, scale, keys, totals)
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             half: Any = 0
@@ -149,7 +149,7 @@ def based_states(K, V, factors, states, ends, *, config, reverse=False):  # type
                     pk.load_async(t.v, here.heads(V)[h, i, part])
 
     with pk.consumers(1):
-        publish_selections(features, None)
+        publish_selections(features, None, keys, totals)
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             half: Any = 0
