@@ -62,6 +62,9 @@ void __tsan_write_range(void* at, u64 bytes) { keep(at, bytes, true, HERE); }
 """
 
 
+_ON_CPU = lanes._on_cpu
+
+
 def _body(item: str) -> str:
     """A device function in C++: the addresses that its PTX instruction touches, if any."""
     if item.startswith("#"):
@@ -70,6 +73,8 @@ def _body(item: str) -> str:
     if "asm" not in item:
         return item
     head = item.partition("{")[0]
+    if "* " in head.partition("(")[0]:  # an address, of which nothing is read yet
+        return _ON_CPU(item)
     told = "".join(f"touch(at, {bytes_}, {writes});" for bytes_, writes in _moves(item))
     kind = re.findall(r"DEVICE (\w+)", head)[-1]
     return f"{head}{{ {told} {'' if kind == 'void' else 'return {};'} }}"

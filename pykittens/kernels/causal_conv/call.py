@@ -12,18 +12,8 @@ from pykittens.kernels.sequences import count_sequences
 from pykittens.runtime.fakes import is_equal
 
 TAPS = range(2, 9)
-SPANS = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-    24,
-    32,
-)  # of blocks, in units of 16 rows or 1,024 positions of a line
+# Of blocks, in units of 16 rows or 1,024 positions of a line.
+SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 def specs(channels_first: bool) -> tuple[str, str]:
@@ -68,10 +58,8 @@ def span_of(arrays: Arrays, channels_first: bool, resident: int) -> int:
     of_block, unit, more = rows.CHANNELS * rows.WARPS, 2 * rows.AT_ONCE, 16
     if channels_first:
         of_block, unit, more = columns.WARPS, columns.POSITIONS * columns.AT_ONCE, 512
-    parts, slots = (
-        batch * -(-channels // of_block),
-        resident * limits_of(arrays.like).multiprocessors,
-    )
+    parts = batch * -(-channels // of_block)
+    slots = resident * limits_of(arrays.like).multiprocessors
 
     def time(span: int) -> float:
         return -(-parts * -(-n // span) // slots) * (span + more) + span / 4
