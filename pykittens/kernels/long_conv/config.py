@@ -74,6 +74,12 @@ def parts_for(tiles: int, steps: int, config: ConvConfig, limits: Limits) -> int
     return min(counts, key=steps_of_a_block)  # of equals the fewest
 
 
+def outer_blocks(limits: Limits) -> int:
+    """Blocks of an outer level that share a multiprocessor: one loads while another multiplies."""
+    each = 4 * TILE + 2 * 1024  # with a vector of zeros, and what any block takes
+    return min(3, (limits.shared_bytes + 1024) // each)
+
+
 # Cycles of a multiprocessor for 4096 complex elements: of their transforms, measured on an H200, and of an outer level
 # in shared memory, from its instructions.
 OF_A_TILE, OF_A_LEVEL = 4500, 1500

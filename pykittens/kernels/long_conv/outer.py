@@ -15,7 +15,6 @@ from pykittens.kernels.long_conv.transform import Transform, matrix_of, scales_o
 from pykittens.lang.std.complex_tile import ComplexTile
 
 CHUNK = 4096  # elements that are read at a time
-RESIDENT = 3  # blocks of a multiprocessor: one loads while another multiplies
 
 
 @pk.kernel
@@ -86,7 +85,7 @@ def scale_of(scales: Any, b: Any, i: int, tile: Any) -> Any:
 
 @pk.kernel
 def outer_forward(  # type: ignore[no-untyped-def]
-    U, before, ups, Z, left, twiddle, steps, n, behind, *, rows, is_paired
+    U, before, ups, Z, left, twiddle, steps, n, behind, *, rows, is_paired, resident
 ):
     """A level of the transforms of before * U, divided by `ups` if these are given.
 
@@ -95,7 +94,7 @@ def outer_forward(  # type: ignore[no-untyped-def]
     """
     batch, (_, _, columns) = U.shape[0], Z.shape
     arrays = {name: x for name, x in (("u", U), ("before", before)) if x is not None}
-    pk.resident(RESIDENT)
+    pk.resident(resident)
     of = rows_transform(left, twiddle)
     zero = zeros_of(pk.shared(pk.sv(pk.int32, 16))) if n is not None else None
     pairs, members = pk.cdiv(batch, 1 + is_paired), range(1 + is_paired)
@@ -133,6 +132,7 @@ def outer_inverse(  # type: ignore[no-untyped-def]
     *,
     rows,
     is_paired,
+    resident,
 ):
     """The inverse of `outer_forward`: Y = after * (scales * that), and Y2 = after2 * that, if these are given.
 
@@ -142,7 +142,7 @@ def outer_inverse(  # type: ignore[no-untyped-def]
     batch, (_, _, columns) = Y.shape[0], Z.shape
     outs = [(name, y) for name, y in (("after", Y), ("after2", Y2)) if y is not None]
     arrays = {name: x for name, x in (("after", after), ("after2", after2)) if x is not None}
-    pk.resident(RESIDENT)
+    pk.resident(resident)
     of = rows_transform(left, twiddle)
     zero = zeros_of(pk.shared(pk.sv(pk.int32, 16))) if n is not None else None
     pairs = 1 if behind is not None else pk.cdiv(batch, 1 + is_paired)

@@ -14,6 +14,7 @@ from pykittens.kernels.long_conv.config import (
     FusedConfig,
     config_for,
     fused_for,
+    outer_blocks,
     parts_for,
     points_of_fused,
 )
@@ -47,6 +48,8 @@ class ConvPasses:
 
     def __post_init__(self) -> None:
         self.channels: int = self.arrays.dims["channels"]
+        self.limits = limits_of(self.arrays.like)
+        self.resident = outer_blocks(self.limits)
         self.outer, inner = self.fourier.outer, self.fourier.inner
         self.rows = self.channels * self.fourier.length // COLS  # of all innermost matrices
         self.n: str | None = None
@@ -108,9 +111,7 @@ class ConvPasses:
             self._tiles(spectrum, u, before, outs, form, batch)
             return
         pairs = -(-batch // (1 + form.is_paired))
-        config = self.config or fused_for(
-            self.fourier, self.channels * pairs, limits_of(self.arrays.like)
-        )
+        config = self.config or fused_for(self.fourier, self.channels * pairs, self.limits)
         if isinstance(config, FusedConfig) and points_of_fused(self.fourier):
             self._fused(spectrum, u, before, outs, form, config)
             return
@@ -223,7 +224,7 @@ class ConvPasses:
                 self.arrays.alias(f"{name}_next", name, shape)
                 name, first, n, behind = f"{name}_next", (None, None), None, None
             args = (name, *first, to, *self._matrices(i, "steps"), n, behind)
-            how = {"rows": level.rows, "is_paired": bool(i) or is_paired}
+            how = {"rows": level.rows, "is_paired": bool(i) or is_paired, "resident": self.resident}
             self.steps.append(PlanStep(outer_forward, args, how))
             name = to
         self.arrays.alias(f"{name}_inner", name, (2 * pairs, self.rows, COLS))
@@ -257,7 +258,7 @@ class ConvPasses:
             source = f"{z.removesuffix(f'_back{i}')}_at{i}"
             places = (None, None) if i else (n, behind)
             args = (source, relative, *own, *self._matrices(i, "steps"), *_two(own_outs), *places)
-            how = {"rows": self.outer[i].rows, "is_paired": is_pair}
+            how = {"rows": self.outer[i].rows, "is_paired": is_pair, "resident": self.resident}
             self.steps.append(PlanStep(outer_inverse, args, how))
             relative = None
 
@@ -301,11 +302,10 @@ class ConvPasses:
 
     def _cut(self, tiles: int, results: int, steps: int) -> tuple[ConvConfig, int]:
         """The configuration for so many tiles of a stage and of results, and into how many parts steps are cut."""
-        limits = limits_of(self.arrays.like)
         is_direct = bool(self.outer) or self.fourier.length == self.fourier.n
         given = self.config if isinstance(self.config, ConvConfig) else None
-        config = given or config_for(tiles * is_direct, results * is_direct, limits)
-        return config, parts_for(-(-self.rows // COLS), steps, config, limits)
+        config = given or config_for(tiles * is_direct, results * is_direct, self.limits)
+        return config, parts_for(-(-self.rows // COLS), steps, config, self.limits)
 
 
 def _two(outs: tuple[Output, ...]) -> tuple[str | None, ...]:
