@@ -194,7 +194,9 @@ def each_of(
 
 
 def are_uncut(value: Value, at: TileAddress, held: Chunks) -> bool:
-    """Whether no side of a matrix cuts a chunk of a plain vector: rows and the vector consist of whole chunks."""
+    """Whether no side of a matrix cuts a chunk of a plain vector: its rows and the vector consist of whole chunks."""
+    if held.row.number == 0 and at.rows == "1":
+        return False  # the bounds of a single row cost registers and save nothing
     is_plain = isinstance(value.type, RV) and value.type.spread is Spread.PLAIN
     is_small = held.size * value.dtype.bytes <= 16  # rows are multiples of that
     return at.whole and is_plain and is_small and extents(value)[1] % held.size == 0
@@ -209,15 +211,12 @@ def each_uncut(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunk
     end = at.cols if plain_registers(length, e.role.warps) * threads == length else held.end
     tests, row = [f"is_below({held.col}, {end})"], Index(at.matrix)
     with e.braces(f"{unrolled(held.count, step=held.size)} {{"):
-        if held.row.number == 0 and at.rows == "1":
-            row += held.col
+        e.line(f"const int at_row = {held.row};")
+        tests = [f"is_below(at_row, {at.rows})", *tests]
+        if at.along or held.count > held.size:
+            row = Index(f"row_at({row}, at_row, {at.stride})") + held.col
         else:
-            e.line(f"const int at_row = {held.row};")
-            tests = [f"is_below(at_row, {at.rows})", *tests]
-            if at.along or held.count > held.size:
-                row = Index(f"row_at({row}, at_row, {at.stride})") + held.col
-            else:
-                row = Index(f"row_at({row + held.col}, at_row, {at.stride})")
+            row = Index(f"row_at({row + held.col}, at_row, {at.stride})")
         e.line(f"const bool inside = {' && '.join(tests)};")
         cols = f"inside ? {held.size} : 0"
         e.line(move.format(template=f"{held.size}, true", row=row, col="0", cols=cols))

@@ -21,8 +21,7 @@ rms_norm_rows(int x_n0,
     // gain = pk.load(weight, cols=n)  # before x, so that both are on their way at once
     u32 gain[32];
     UNROLL for (int i = 0; i < 64; i += 8) {
-        const bool inside = is_below(vector_at<8, 32>(i, thread), weight_n0);
-        load_chunk<8, true>(gain, i, weight + vector_at<8, 32>(i, thread), 0, inside ? 8 : 0, 0x0u);
+        load_chunk<8, true>(gain, i, weight, vector_at<8, 32>(i, thread), min(weight_n0, 2048), 0x0u);
     }
 #line 39 "rms_norm.py"
     // t = pk.load(x[block * rows + w], cols=n).to(f32)
