@@ -209,15 +209,13 @@ def each_uncut(e: Emitter, value: Value, at: TileAddress, move: str, held: Chunk
     """
     length, threads = extents(value)[1], e.role.warps * LANES
     end = at.cols if plain_registers(length, e.role.warps) * threads == length else held.end
-    tests, row = [f"is_below({held.col}, {end})"], Index(at.matrix)
     with e.braces(f"{unrolled(held.count, step=held.size)} {{"):
         e.line(f"const int at_row = {held.row};")
-        tests = [f"is_below(at_row, {at.rows})", *tests]
         if at.along or held.count > held.size:
-            row = Index(f"row_at({row}, at_row, {at.stride})") + held.col
+            row = Index(f"row_at({at.matrix}, at_row, {at.stride})") + held.col
         else:
-            row = Index(f"row_at({row + held.col}, at_row, {at.stride})")
-        e.line(f"const bool inside = {' && '.join(tests)};")
+            row = Index(f"row_at({Index(at.matrix) + held.col}, at_row, {at.stride})")
+        e.line(f"const bool inside = is_below(at_row, {at.rows}) && is_below({held.col}, {end});")
         cols = f"inside ? {held.size} : 0"
         e.line(move.format(template=f"{held.size}, true", row=row, col="0", cols=cols))
 
