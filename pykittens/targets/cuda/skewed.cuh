@@ -97,7 +97,7 @@ DEVICE void load_chunks(R (&to)[N], const T* matrix, i64 stride, int row, int co
         const int at = j * THREADS * BYTES, next = at + BYTES;
         u32 words[WORDS + EXTRA] = {};
         UNROLL for (int k = 0; k < WORDS; ++k) words[k] = x[j][k];
-        if (WHOLE || skew) UNROLL for (int k = 0; k < EXTRA; ++k) {
+        UNROLL for (int k = 0; k < EXTRA; ++k) {
             if constexpr (FEW) {
                 words[WORDS + k] = rest[j][k];
             } else if constexpr (THREADS == 32) {
