@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import pytest
@@ -30,13 +31,16 @@ HEADS = 4
 
 
 def with_maps(function):
-    """The function with the same maps for all calls."""
+    """The function with the same maps for all calls, which are made before a graph is recorded."""
+
+    @functools.cache
+    def maps(d, dtype):
+        draw = torch.Generator("cuda").manual_seed(0)
+        shape = (2, HEADS, d, 64)
+        return torch.randn(shape, generator=draw, device="cuda").to(dtype) * d**-0.5
 
     def attend(q, k, v, **words):
-        draw = torch.Generator("cuda").manual_seed(0)
-        shape = (2, HEADS, q.shape[3], 64)
-        maps = torch.randn(shape, generator=draw, device="cuda").to(q.dtype) * q.shape[3] ** -0.5
-        return function(q, k, v, *maps, **words)
+        return function(q, k, v, *maps(q.shape[3], q.dtype), **words)
 
     return attend
 

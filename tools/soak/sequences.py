@@ -36,10 +36,13 @@ def simpler(problem: Any) -> Iterator[Any]:
 def of(name: str, problem: Callable[..., Any], check: Callable[..., None], kind: type) -> Part:
     """A part of problems of a class; `check` raises if one is wrong. name: of the module with the class."""
 
-    def cases(_: int, on_gpu: bool) -> Any:
-        longest = {} if on_gpu else {"longest": SHORT}
+    def cases(seed: int, on_gpu: bool) -> Any:
         drawn = st.randoms(use_true_random=False)
-        return st.builds(lambda rng: problem(rng, **longest), drawn)
+        if not on_gpu:
+            return st.builds(lambda rng: problem(rng, longest=SHORT), drawn)
+        # Calls of one form share their kernels, whose compilation takes longer than the calls.
+        form = problem(random.Random(seed))
+        return st.builds(lambda rng: of_sizes(form, problem(rng), rng), drawn)
 
     def fault(case: Any, on_gpu: bool) -> str:
         torch.manual_seed(random.Random(repr(case)).randrange(2**31))
@@ -53,6 +56,22 @@ def of(name: str, problem: Callable[..., Any], check: Callable[..., None], kind:
     return Part(
         *(cases, fault, imports), each=20, emulated=100, on_gpu=1000, seconds=120, simpler=simpler
     )
+
+
+def of_sizes(form: Any, other: Any, rng: random.Random) -> Any:
+    """A call of a form with the lengths, batches and heads of another; of a long convolution, the other itself."""
+    if isinstance(form, long_conv_random.ConvProblem):
+        return other
+    found = replace(form, n=other.n, batch=1 if form.lengths else other.batch)
+    if groups := getattr(other, "groups", 0):
+        found = replace(found, groups=groups, heads=form.heads // form.groups * groups)
+    if getattr(form, "gates", 0):
+        found = replace(found, gates=form.gates // form.groups * groups)
+    if not form.lengths:
+        return found
+    if isinstance(form, conv_random.ConvProblem):
+        return replace(found, lengths=linear_random.some_lengths(rng, found.n))
+    return linear_random.with_lengths(rng, replace(found, first=0))
 
 
 def gated(rng: random.Random, **how: Any) -> Any:

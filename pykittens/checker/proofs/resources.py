@@ -10,13 +10,13 @@ from pykittens.checker.proofs.occupancy import Occupancy
 from pykittens.checker.report.report import Row, Table
 from pykittens.emulate.inserted import Inserted, inserted
 from pykittens.errors import Loc
-from pykittens.ir.nodes import Kernel
+from pykittens.ir.nodes import Kernel, walk
 from pykittens.ir.stages import GiveBack, Leave
 from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.targets.architectures import target_for
 from pykittens.targets.cuda import tickets
 from pykittens.targets.cuda.allocation import layout_shared, shared_bytes
-from pykittens.targets.cuda.engines import fenced_memory, is_fenced
+from pykittens.targets.cuda.engines import ends_of_loads, is_fenced, shared_with_engines
 from pykittens.targets.source import Source
 from pykittens.targets.target import Target
 
@@ -147,7 +147,7 @@ def occupancy_table(held: Occupancy) -> Table:
 
 def inserted_table(kernel: Kernel, target: Target) -> Table:
     """The waits, arrivals, fences and releases that the compiler adds to the user's code."""
-    fenced = {role.body: fenced_memory(kernel, role, target) for role in kernel.roles}
+    shared = {role.body: shared_with_engines(kernel, role, target) for role in kernel.roles}
 
     def is_written(item: Inserted) -> bool:
         """Whether the program of the target has it: a fence is for memory that an engine accesses."""
@@ -155,15 +155,18 @@ def inserted_table(kernel: Kernel, target: Target) -> Table:
             return True
         assert isinstance(item.node, Leave | GiveBack), "other nodes have no fences"
         ring = item.node.acquire.pipeline if isinstance(item.node, Leave) else item.node.pipeline
-        return bool(target.engines) and is_fenced(ring, fenced[item.role.body])
+        return bool(target.engines) and is_fenced(ring, shared[item.role.body].stored)
 
+    found = [p for p in inserted(kernel) if is_written(p)]
+    fences = {p.node for p in found if p.what == "fence"}
+    placed = [(p.role, p.what, p.description, p.loc) for p in found]
+    for role in kernel.roles:
+        ends = ends_of_loads(role, shared[role.body].loaded, target) - fences
+        loaded = "what was loaded is there before the copy engine fills the memory"
+        placed += [(role, "fence", loaded, n.loc) for n in walk(role.body) if n in ends]
     return Table(
         "Inserted by the compiler",
         ("role", "what", "description"),
-        tuple(
-            Row((p.role.shown, p.what, p.description), p.loc)
-            for p in inserted(kernel)
-            if is_written(p)
-        ),
+        tuple(Row((role.shown, what, text), loc) for role, what, text, loc in placed),
         note="the program has these in addition to the kernel's text",
     )

@@ -12,7 +12,7 @@ from pykittens.ir.passes.together import runs
 from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
-from pykittens.targets.cuda.engines import calls, fenced_memory
+from pykittens.targets.cuda.engines import calls, ends_of_loads, shared_with_engines
 from pykittens.targets.cuda.stages import stage_copies
 from pykittens.targets.cuda.tickets import looping, next_task
 from pykittens.targets.cuda.turns import Position, Use, position_of
@@ -69,6 +69,8 @@ class CudaEmitter(Emitter):
         self.place = ""  # the variable with the place in the queue of the instruction to come
         # Shared memory that lanes of the role write and engines access.
         self.fenced: set[object] = set()
+        # The nodes of the role before which what its lanes load from shared memory must have come.
+        self.ends_of_loads: set[Node] = set()
         # Loads that are written together, by the first of them.
         self.together: dict[Call, list[Call]] = {}
         # The nodes of the role before which it waits until earlier launches have ended.
@@ -80,12 +82,19 @@ class CudaEmitter(Emitter):
         """Start to write the role of a team."""
         self.begin_role(team.role)
         self.team, self.team_lanes = team, team.lanes
-        self.fenced = fenced_memory(self.kernel, team.role, self.target)
+        shared = shared_with_engines(self.kernel, team.role, self.target)
+        self.fenced = shared.stored
+        self.ends_of_loads = ends_of_loads(team.role, shared.loaded, self.target)
         self.line_now = 0
 
     def node(self, node: Node) -> None:
         if node in self.waits_before:
             self.line("earlier_launches_wait();")
+        if node in self.ends_of_loads:
+            self.at(node.loc)
+            self.line(
+                "fence_async();  // what was loaded is there before the copy engine fills the memory"
+            )
         if not self.clocks:
             super().node(node)
             return

@@ -18,9 +18,25 @@ An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Eng
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Call, Kernel, Role, operands, walk, written
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pykittens.ir.nodes import (
+    Block,
+    Call,
+    For,
+    ForTasks,
+    Kernel,
+    Node,
+    Role,
+    While,
+    blocks,
+    operands,
+    walk,
+    written,
+)
 from pykittens.ir.op import Effects, Engine
-from pykittens.ir.stages import Pipeline
+from pykittens.ir.stages import GiveBack, Leave, Pipeline
 from pykittens.ir.structure import memory_of
 from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, TileRef
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
@@ -142,9 +158,19 @@ def by_lanes(role: Role, call: Call, target: Target) -> bool:
     return not target.carries(role, call) or is_split(call)
 
 
-def fenced_memory(kernel: Kernel, role: Role, target: Target) -> set[object]:
-    """The rings and other shared memory that lanes of a role write and an engine accesses: a fence parts the two."""
-    of_engines, of_lanes = set[object](), set[object]()
+class Shared(NamedTuple):
+    """The rings and other shared memory that a fence of a role is for.
+
+    stored: what its lanes write and an engine accesses. loaded: what its lanes read and the copy engine fills.
+    """
+
+    stored: set[object]
+    loaded: set[object]
+
+
+def shared_with_engines(kernel: Kernel, role: Role, target: Target) -> Shared:
+    """The memory in which a fence parts the accesses of a role's lanes from those of engines."""
+    of_engines, filled, stored, loaded = set[object](), set[object](), set[object](), set[object]()
     for other in kernel.roles:
         for call in calls(other):
             effects = call.op.effects
@@ -152,14 +178,65 @@ def fenced_memory(kernel: Kernel, role: Role, target: Target) -> set[object]:
             touched = effects.reads or effects.writes or effects.engine is not None
             if effects.engine is not None and not by_lanes(other, call, target):
                 of_engines.update(tiles)
+                filled.update(tiles if effects.engine is Engine.COPY_IN else ())
             elif effects.removable:
                 continue
             elif not touched or is_split(call):  # the user's own text may do anything
                 of_engines.update(tiles)
+                filled.update(tiles)
             if other.body is role.body and (not touched or by_lanes(role, call, target)):
-                dst = [call.args[name] for name in effects.writes] if touched else tiles.values()
-                of_lanes.update(_memory(x) for x in dst if isinstance(x, SharedTile))
-    return of_lanes & of_engines
+                stored.update(_accessed(call, effects.writes) if touched else tiles)
+                loaded.update(_accessed(call, effects.reads) if touched else tiles)
+    return Shared(stored & of_engines, loaded & filled)
+
+
+def ends_of_loads(role: Role, loaded: set[object], target: Target) -> set[Node]:
+    """The nodes before which loads of lanes from memory that the copy engine fills must be done.
+
+    Lanes pass a barrier while loads are on their way, and the copies of an engine may overtake these: PTX ISA, "Async
+    proxy". So it is before the warps meet or signal others, and before a stage that they loaded from is given back.
+    """
+    found = set[Node]()
+
+    def visit(block: Block, recent: set[object]) -> set[object]:
+        """What lanes may have loaded from without a fence after a block, if before it that is `recent`."""
+        for node in block.nodes:
+            if isinstance(node, For | ForTasks | While):
+                for inner in blocks(node):
+                    recent = recent | visit(inner, visit(inner, recent) | recent)
+                continue
+            if inners := list(blocks(node)):
+                recent = set[object]().union(*(visit(inner, recent) for inner in inners))
+                continue
+            if _may_release(node, recent):
+                found.add(node)
+                recent = set()
+            if isinstance(node, Call):
+                recent = set() if "shared" in node.op.effects.fences else recent
+                if by_lanes(role, node, target):
+                    recent = recent | loaded & _accessed(node, node.op.effects.reads)
+        return recent
+
+    if loaded:
+        visit(role.body, set())
+    return found
+
+
+def _may_release(node: Node, recent: set[object]) -> bool:
+    """Whether the copy engine may fill memory after a node that lanes have loaded from."""
+    if isinstance(node, GiveBack) and _first(node.pipeline) in recent:
+        return True
+    signals = isinstance(node, GiveBack | Leave)
+    if isinstance(node, Call):
+        effects = node.op.effects
+        signals = effects.meets or (bool(effects.signals) and effects.engine is None)
+    return signals and any(not isinstance(memory, Pipeline) for memory in recent)
+
+
+def _accessed(call: Call, names: Iterable[str]) -> set[object]:
+    """The rings and other shared memory of operands."""
+    operands = (call.args[name] for name in names)
+    return {_memory(x) for x in operands if isinstance(x, SharedTile)}
 
 
 def is_fenced(ring: Pipeline, fenced: set[object]) -> bool:

@@ -96,7 +96,8 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
     if multicast:
         arrive = f"{unrolled(e.kernel.cluster, 'peer')} barrier_arrive_at({empty}, peer);"
     if e.team_lanes == 32:
-        if node.fences and e.target.engines and is_fenced(node.pipeline, e.fenced):
+        is_for_stores = node.fences and e.target.engines and is_fenced(node.pipeline, e.fenced)
+        if is_for_stores and node not in e.ends_of_loads:
             e.line("fence_async();")
         # All lanes must have read or written the stage before the first one gives it back.
         if node.fences or _lanes_read(e):
