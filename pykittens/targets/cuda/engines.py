@@ -217,7 +217,7 @@ def ends_of_loads(role: Role, loaded: set[object], target: Target) -> set[Node]:
                     recent = recent | loaded & _accessed(node, node.op.effects.reads)
         return recent
 
-    if loaded:
+    if loaded and target.engines:
         visit(role.body, set())
     return found
 
