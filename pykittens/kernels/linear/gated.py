@@ -19,7 +19,7 @@ from pykittens.kernels.linear.channels import (
 )
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.config import RESERVED, LinearConfig, Tiles, config_for
-from pykittens.kernels.linear.launches import Launches
+from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -143,15 +143,18 @@ class ChannelPasses(Launches):
         if of_chunks:
             self.scratch[of_chunks] = Scratch((*self.heads, self.chunks, *self.sizes))
         cut = f"cut_{keys}"
-        if (segments := self.segments_by_heads(cut, "gates", self.sizes, config)) > 1:
+        of_sequences = self.cut_by_heads(cut, "gates", self.sizes, config, is_fixed=False)
+        starts: Starts = (*states, None, None)
+        if of_sequences.segments > 1:
             tiles = Tiles(of_rows, 1, 0, 0, 0)
             own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-            of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, scale, None)
+            no_starts = None, cut, None, None
+            of_cut = (None, keys, None, "kept", v, None, *no_starts, "whole", None, scale, None)
             step = PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own})
             more: dict[str, Any] = {"totals": ("whole", self.sizes[:1]), "unit": unit or "one"}
-            states = self.add_starts(
-                cut, step, segments, self.sizes, states, reverse=reverse, **more
+            starts = self.add_starts(
+                cut, step, of_sequences, self.sizes, states, reverse=reverse, **more
             )
         pairs = "pairs" if out else None
-        args = (queries, keys, pairs, "kept", v, out, *states, None, of_chunks, scale, unit)
+        args = (queries, keys, pairs, "kept", v, out, *starts, None, of_chunks, scale, unit)
         self.steps.append(PlanStep(channel_outputs, (*args, self.ends), how | {"config": config}))
