@@ -6,17 +6,23 @@ import numpy as np
 import pytest
 
 from pykittens.kernels.limits import limits_of
-from pykittens.kernels.linear import config as rates
 from pykittens.kernels.linear import (
+    based_attention,
     gated_linear_attention,
     gated_linear_attention_backward,
+    hedgehog_attention,
     linear_attention,
     linear_attention_backward,
     mamba2,
 )
+from pykittens.kernels.linear import config as rates
+from pykittens.kernels.linear.based.function import inputs as based_inputs
+from pykittens.kernels.linear.based.reference import reference as based_reference
 from pykittens.kernels.linear.config import Cut, config_for, cut_of, work_of_heads
 from pykittens.kernels.linear.function import inputs as attention_inputs
 from pykittens.kernels.linear.gated import inputs as gated_inputs
+from pykittens.kernels.linear.hedgehog.function import inputs as hedgehog_inputs
+from pykittens.kernels.linear.hedgehog.reference import reference as hedgehog_reference
 from pykittens.kernels.linear.mamba2 import inputs as mamba2_inputs
 from pykittens.kernels.linear.mamba2 import reference as mamba2_reference
 from pykittens.kernels.linear.reference import reference
@@ -42,15 +48,37 @@ def of_steps(**sizes):
     return mamba2, mamba2_reference, mamba2_inputs(np.random.default_rng(0), **SIZES | sizes)
 
 
+def of_based(normalize, **sizes):
+    arrays = based_inputs(np.random.default_rng(0), **SIZES | {"d": 16} | sizes)
+    return based_attention, based_reference, arrays | {"normalize": normalize}
+
+
+def of_hedgehog(**sizes):
+    arrays = hedgehog_inputs(np.random.default_rng(0), **SIZES | sizes, features=24)
+    return hedgehog_attention, hedgehog_reference, arrays
+
+
 FORMS = {f"decay of {x}": (lambda x=x, **sizes: of_attention(x, **sizes)) for x in DECAYS}
 FORMS |= {"gates of channels": of_channels, "steps": of_steps}
+FEATURES = {f"based, {x}": (lambda x=x, **sizes: of_based(x, **sizes)) for x in (False, True)}
+FEATURES |= {"hedgehog": of_hedgehog}
 OF_FORMS = pytest.mark.parametrize("form", FORMS)
+OF_ALL = pytest.mark.parametrize("form", [*FORMS, *FEATURES])
 
 
 def state_of(arrays):
     values, keys = arrays.get("v", arrays.get("x")), arrays.get("k", arrays.get("B"))
     shape = (*values.shape[:2], keys.shape[3], values.shape[3])
+    if "key_map" in arrays or "normalize" in arrays:
+        return state_of_features(arrays)
     return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def state_of_features(arrays):
+    """That after some positions before, because sums of features are not 0."""
+    function = hedgehog_attention if "key_map" in arrays else based_attention
+    earlier = {n: x[:, :, :130] if n in ("q", "k", "v") else x for n, x in arrays.items()}
+    return function(**earlier, segments=1, return_state=True)[1]
 
 
 def names_of(plan):
@@ -70,9 +98,9 @@ def choose(monkeypatch):
 
 @pytest.mark.parametrize("has_state", [False, True])
 @pytest.mark.parametrize("segments", [3, 10])
-@OF_FORMS
+@OF_ALL
 def test_states_are_those_of_a_scan(form, segments, has_state, choose):
-    function, wanted_of, arrays = FORMS[form]()
+    function, wanted_of, arrays = (FORMS | FEATURES)[form]()
     words = {"initial_state": state_of(arrays) if has_state else None, "return_state": True}
     results = []
     for inside in (True, False):
@@ -101,11 +129,11 @@ def test_states_of_many_rows(form, d, choose):
 
 
 @pytest.mark.parametrize(("segments", "length"), [(4, 12 * 64 - 5), (20, 20 * 64)])
-@OF_FORMS
+@OF_ALL
 def test_no_launch_has_a_fault(form, segments, length, choose):
     """With three chunks of a segment, and three rounds of segments before the last one."""
     choose(True)
-    function, _, arrays = FORMS[form](heads=1, length=length, d=16, width=16)
+    function, _, arrays = (FORMS | FEATURES)[form](heads=1, length=length, d=16, width=16)
     words = {"initial_state": state_of(arrays), "return_state": True}
     plan = function.plan(**arrays, **words, segments=segments)
     assert "scan_states" not in names_of(plan)

@@ -96,6 +96,19 @@ def after_segments(
     return found
 
 
+@pk.function
+def column_after_segments(x: Any, added: Any, place: Any, column: int, p: int) -> Any:
+    """ROWS rows, of part p, of a column of the state at the start of a segment: see `after_segments`."""
+    b, h, segment = place
+    for first in pk.range(0, segment, AT_ONCE):
+        some = some_of(first, segment, segment, AT_ONCE, False)
+        own = [pk.load(added.at(b, h, i)[:, column][p], cols=ROWS) for i in some]
+        for i in range(AT_ONCE):
+            if first + i < segment:
+                x = x + own[i]
+    return x
+
+
 def is_last(segments: Any, segment: Any, reverse: bool) -> Any:
     """Whether a segment is the last of the recurrence."""
     return True if segments is None else segment == (0 if reverse else segments - 1)

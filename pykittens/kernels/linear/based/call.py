@@ -109,14 +109,16 @@ class BasedPasses(Launches):
         scale: str = "scale",
         factors: str | None = None,
         reverse: bool = False,
+        alone: bool = False,
     ) -> None:
         """Add a pass for outputs, by the names of its queries, keys, values and outputs.
 
-        name: of the states of segments. factors: of the features of keys in the sums of these.
+        name: of the states of segments. factors: of the features of keys in the sums of these. alone: no other pass
+        takes the states of segments.
         """
-        starts = self.starts(name, (*arrays[1:3], factors), states, reverse)
+        starts = self.starts(name, (*arrays[1:3], factors), states, reverse, not alone)
         config = config_for(*self.sizes, self.limits, sums is not None)
-        args = (*arrays, sums, *starts[:2], scale, "eps", self.ends)
+        args = (*arrays, sums, *starts[:3], scale, "eps", self.ends)
         self.steps.append(PlanStep(based_outputs, args, {"config": config, "reverse": reverse}))
 
     def gradients(

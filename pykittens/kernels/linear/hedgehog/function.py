@@ -101,7 +101,7 @@ def hedgehog_attention(
     config = config_for(*passes.sizes, passes.limits)
     before, factors = arrays.present("initial_state", "factors")
     states = before, "state" if return_state else None
-    cut = passes.cut_by_time("starts", TIMES, config, dims["both"])
+    cut = passes.cut_by_time("starts", TIMES, config, dims["both"], is_fixed=False)
     starts = passes.starts(cut, 1, states)
     rows = "rows" if return_rows else None
     args = (
@@ -113,7 +113,7 @@ def hedgehog_attention(
         factors,
         "out",
         rows,
-        *starts[:2],
+        *starts[:3],
         "scale",
         passes.ends,
     )
