@@ -196,7 +196,7 @@ def test_few_heads_are_cut_into_segments():
     config = config_for(128, 128, limits)
 
     def cut(heads, chunks):
-        return cut_of(work_of_heads(heads, chunks, (128, 128), config), limits)
+        return cut_of(work_of_heads(heads, chunks, (128, 128), config), limits)[1]
 
     assert cut((256, 256), 16).segments == 1
     assert cut((16, 16), 192).segments > 4

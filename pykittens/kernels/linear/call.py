@@ -8,7 +8,7 @@ from typing import Any
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import FLOATS, NARROW, Arrays
 from pykittens.kernels.linear.chunk import values_in
-from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for
+from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, narrower
 from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.linear.states import segment_states
@@ -120,15 +120,19 @@ class Passes(Launches):
         exact = exact or with_state is not None
         of_values = values_in(decay, exact)
         tiles = Tiles(2, 2 if with_state else 1, of_values, 1, result_bytes)
-        config = self.config or config_for(*sizes, self.limits, tiles)
-        parts = -(-sizes[1] // (config.columns * config.groups))
+        usual = self.config or config_for(*sizes, self.limits, tiles)
+        others: list[LinearConfig] | None = None
+        if alone:
+            others = [] if self.config else narrower(sizes[0], usual, self.limits, tiles)
         keys, values, of_states = (v, k, sizes[::-1]) if turned else (k, v, sizes)
         cut, totals = f"states_{keys}_{values}", f"totals_{keys}_{values}" if decay else None
         way = {"reverse": reverse, "exact": exact, "softplus": self.softplus}
-        of_sequences = self.cut_by_heads(cut, "groups", sizes, config, is_fixed=not alone)
+        config, of_sequences = self.cut_by_heads(cut, "groups", sizes, usual, others)
+        parts = -(-sizes[1] // (config.columns * config.groups))
         starts: Starts = (*states, None, None)
         if of_sequences.segments > 1:
-            own = self.config or config_for(*of_states, self.limits, Tiles(1, 1, of_values, 0, 0))
+            tiles, like = Tiles(1, 1, of_values, 0, 0), None if config is usual else config
+            own = self.config or config_for(*of_states, self.limits, tiles, like)
             of_segments = keys, values, *gates, cut, totals, self.ends
             step = PlanStep(segment_states, of_segments, way | {"config": own})
             more: dict[str, Any] = {"totals": totals and (totals, ()), "unit": numbers[1]}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, rows_of
@@ -14,6 +15,7 @@ LAUNCH, SCAN = 3.0, 0.15  # of a launch more beside its loads, and of each segme
 ROUND = 0.5  # until what is loaded at a time by a warpgroup begins to arrive
 # Bytes in a microsecond: of memory, and what a multiprocessor and all of them read of the L2 cache.
 BANDWIDTH, OF_MULTIPROCESSOR, OF_CACHE = 3.0e6, 0.08e6, 5.0e6
+GAIN = 0.9  # of the time with which a configuration with fewer columns is worth its loads
 EXCHANGE = 2048  # bytes for sums of two warpgroups, and for semaphores
 RESERVED = 1024  # bytes of shared memory that a block takes besides its own
 
@@ -54,16 +56,23 @@ class LinearConfig:
         return self.stages * stage + own * once + EXCHANGE
 
 
-def config_for(d: int, width: int, limits: Limits, tiles: Tiles = Tiles()) -> LinearConfig:  # noqa: B008
-    """The configuration for heads of d queries and `width` values.
+def config_for(
+    d: int,
+    width: int,
+    limits: Limits,
+    tiles: Tiles = Tiles(),  # noqa: B008
+    like: LinearConfig | None = None,
+) -> LinearConfig:
+    """The configuration for heads of d queries and `width` values, or for blocks with the columns of another.
 
     Registers hold up to 128 x 64 of a state, or half of it where warps multiply alone.
     """
-    columns = 64 if d <= (128 if limits.warpgroups else 64) and width > 32 else 32
-    groups = 2 if width > columns and limits.warpgroups else 1
-    # A warpgroup alone leaves the registers of another to a second block.
-    resident = 2 if groups == 1 and limits.warpgroups else 1
-    configs = [LinearConfig(columns, groups, stages, resident) for stages in (6, 4, 3, 2, 1)]
+    if like is None:
+        columns = 64 if d <= (128 if limits.warpgroups else 64) and width > 32 else 32
+        groups = 2 if width > columns and limits.warpgroups else 1
+        # A warpgroup alone leaves the registers of another to a second block.
+        like = LinearConfig(columns, groups, 1, 2 if groups == 1 and limits.warpgroups else 1)
+    configs = [replace(like, stages=stages) for stages in (6, 4, 3, 2, 1)]
     configs += [LinearConfig(32, 1, stages) for stages in (2, 1)]
 
     def shared_bytes(c: LinearConfig) -> int:
@@ -71,6 +80,14 @@ def config_for(d: int, width: int, limits: Limits, tiles: Tiles = Tiles()) -> Li
         return c.resident * c.shared_bytes(d, tiles) + (c.resident - 1) * RESERVED
 
     return first_that_fits("linear_attention", configs, shared_bytes, limits)
+
+
+def narrower(d: int, config: LinearConfig, limits: Limits, tiles: Tiles) -> list[LinearConfig]:
+    """Configurations with fewer columns, for few blocks: a chunk takes less time, and all blocks together more."""
+    shapes = [(x, y) for x in {config.columns, 32} for y in {config.groups, 1}]
+    own = config.columns, config.groups
+    likes = (LinearConfig(*shape, 1) for shape in sorted(shapes) if shape != own)
+    return [config_for(d, 0, limits, tiles, like) for like in likes]
 
 
 @dataclass(frozen=True)
@@ -128,8 +145,10 @@ class Work:
         return max(turns * own, self.tasks * segments * past / 2 * of_segment / OF_CACHE)
 
 
-def cut_of(work: Work, limits: Limits, given: int | None = None, is_fixed: bool = False) -> Cut:
-    """The cut with the least time, of those with so many segments if they are given.
+def cut_of(
+    work: Work, limits: Limits, given: int | None = None, is_fixed: bool = False
+) -> tuple[float, Cut]:
+    """The least time, and the cut that takes it, of those with so many segments if they are given.
 
     is_fixed: whether states are for a scan only.
     """
@@ -143,8 +162,8 @@ def cut_of(work: Work, limits: Limits, given: int | None = None, is_fixed: bool 
     found = [Cut()] if given in (None, 1) else []
     for inside in (False,) if is_fixed else (False, True):
         found += [Cut(x, inside) for x in counts if 1 < x <= most]
-    # Of equals the first.
-    return min(found, key=lambda cut: work.microseconds(cut, limits.multiprocessors))
+    times = [(work.microseconds(cut, limits.multiprocessors), cut) for cut in found]
+    return min(times, key=itemgetter(0))  # of equals the first
 
 
 def work_of_heads(

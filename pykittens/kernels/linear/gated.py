@@ -18,7 +18,7 @@ from pykittens.kernels.linear.channels import (
     weighing_bytes,
 )
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import RESERVED, LinearConfig, Tiles, config_for
+from pykittens.kernels.linear.config import RESERVED, LinearConfig, Tiles, config_for, narrower
 from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.plan import Plan, PlanStep
@@ -139,15 +139,16 @@ class ChannelPasses(Launches):
         how: dict[str, Any] = {"reverse": reverse, "exact": keys in self.exact}
         of_rows, of_outputs = 1 + (keys in self.exact), int(out is not None)
         tiles = Tiles(of_rows + of_outputs, 1, 0, of_outputs, 2 * of_outputs, of_outputs)
-        config = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
+        usual = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
+        others = [] if self.config else narrower(self.wide, usual, self.limits, tiles)
         if of_chunks:
             self.scratch[of_chunks] = Scratch((*self.heads, self.chunks, *self.sizes))
         cut = f"cut_{keys}"
-        of_sequences = self.cut_by_heads(cut, "gates", self.sizes, config, is_fixed=False)
+        config, of_sequences = self.cut_by_heads(cut, "gates", self.sizes, usual, others)
         starts: Starts = (*states, None, None)
         if of_sequences.segments > 1:
-            tiles = Tiles(of_rows, 1, 0, 0, 0)
-            own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
+            tiles, like = Tiles(of_rows, 1, 0, 0, 0), None if config is usual else config
+            own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles, like)
             no_starts = None, cut, None, None
             of_cut = (None, keys, None, "kept", v, None, *no_starts, "whole", None, scale, None)
             step = PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 from pykittens.kernels.arrays import Arrays
@@ -10,6 +12,7 @@ from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.config import (
     BANDWIDTH,
+    GAIN,
     Cut,
     LinearConfig,
     Work,
@@ -77,18 +80,25 @@ class Launches:
         of_keys: str,
         sizes: tuple[int, int],
         config: LinearConfig,
-        is_fixed: bool = True,
-    ) -> Cut:
-        """The cut by the time of `work_of_heads`, of so many segments as are given, or that of states of this name.
+        others: Sequence[LinearConfig] | None = None,
+    ) -> tuple[LinearConfig, Cut]:
+        """The configuration and the cut by the time of `work_of_heads`, of so many segments as are given; the cut is
+        that of states of this name.
 
-        of_keys: the dim of the heads of queries and keys. is_fixed: as of `cut_of`; so it is if sequences are packed,
-        as roles that copy parts of them have no registers left.
+        of_keys: the dim of the heads of queries and keys. others: configurations that may take less time; None if the
+        states are for a scan, as `is_fixed` of `cut_of`. So they are if sequences are packed, as roles that copy parts
+        of them have no registers left.
         """
-        if name not in self.cuts:
-            heads = self.sequences * self.arrays.dims[of_keys], self.sequences * self.heads[1]
-            work = work_of_heads(heads, self.mean_chunks, sizes, config)
-            self.cuts[name] = cut_of(work, self.limits, self.segments, is_fixed or bool(self.ends))
-        return self.cuts[name]
+        if name in self.cuts:
+            return config, self.cuts[name]
+        heads = self.sequences * self.arrays.dims[of_keys], self.sequences * self.heads[1]
+        is_fixed, found = others is None or bool(self.ends), []
+        for own in [config] if is_fixed or others is None else [config, *others]:
+            work = work_of_heads(heads, self.mean_chunks, sizes, own)
+            time, cut = cut_of(work, self.limits, self.segments, is_fixed)
+            found.append((time if own is config else time / GAIN, own, cut))
+        _, config, self.cuts[name] = min(found, key=itemgetter(0))
+        return config, self.cuts[name]
 
     def cut_by_time(
         self,
@@ -105,7 +115,8 @@ class Launches:
             of_all = heads * -(-width // own), self.mean_chunks, times
             memory = 0.0, 4 * heads * rows * width / BANDWIDTH
             work = Work(*of_all, config.resident, sides, config.columns, memory, SHORTEST)
-            self.cuts[name] = cut_of(work, self.limits, self.segments, is_fixed or bool(self.ends))
+            is_fixed = is_fixed or bool(self.ends)
+            _, self.cuts[name] = cut_of(work, self.limits, self.segments, is_fixed)
         return self.cuts[name]
 
     def add_starts(
