@@ -18,7 +18,7 @@ from pykittens.kernels.linear import (
 from pykittens.kernels.linear import config as rates
 from pykittens.kernels.linear.based.function import inputs as based_inputs
 from pykittens.kernels.linear.based.reference import reference as based_reference
-from pykittens.kernels.linear.config import Cut, config_for, cut_of, work_of_heads
+from pykittens.kernels.linear.config import Cut, LinearConfig, config_for, cut_of, work_of_heads
 from pykittens.kernels.linear.function import inputs as attention_inputs
 from pykittens.kernels.linear.gated import inputs as gated_inputs
 from pykittens.kernels.linear.hedgehog.function import inputs as hedgehog_inputs
@@ -189,6 +189,28 @@ def test_many_segments_have_a_scan():
 
 def test_one_chunk_or_many_heads_have_one_launch():
     assert cut(16, 1) == cut(2048, 16) == Cut()
+
+
+def test_few_heads_have_blocks_with_fewer_columns():
+    """Whose results are those of the recurrence; many heads keep the columns that registers hold."""
+    sizes = {"heads": 1, "length": 300, "d": 128, "width": 128}
+    for function, wanted_of, arrays in (of_attention("position", **sizes), of_channels(**sizes)):
+        words = {"initial_state": state_of(arrays), "return_state": True}
+        plan = function.plan(**arrays, **words)
+        columns = [x.columns * x.groups for x in configs_of(plan)]
+        assert columns
+        assert max(columns) < 128
+        for x, y in zip(plan.run(), wanted_of(**arrays, **words), strict=True):
+            error = np.abs(x.astype(np.float64) - y).max()
+            assert error <= 4 * tolerance.unit(arrays["v"].dtype) * np.abs(y).max()
+    _, _, many = of_attention("position", **sizes | {"heads": 300})
+    assert [x.columns * x.groups for x in configs_of(linear_attention.plan(**many))] == [128]
+    own = LinearConfig(64, 2, 2)
+    assert configs_of(linear_attention.plan(**arrays | {"decay": None}, config=own))[-1] == own
+
+
+def configs_of(plan):
+    return [step.constants["config"] for step in plan.steps if "config" in step.constants]
 
 
 def test_states_that_several_passes_take_are_those_of_a_scan():

@@ -116,8 +116,8 @@ class BasedPasses(Launches):
         name: of the states of segments. factors: of the features of keys in the sums of these. alone: no other pass
         takes the states of segments.
         """
-        # A state of three parts leaves no registers for those that are loaded.
-        is_fixed = not alone or parts_of(self.sizes[0]) > 2
+        # Beside a state of several parts there are no registers for those that are loaded.
+        is_fixed = not alone or parts_of(self.sizes[0]) > 1
         starts = self.starts(name, (*arrays[1:3], factors), states, reverse, is_fixed)
         config = config_for(*self.sizes, self.limits, sums is not None)
         args = (*arrays, sums, *starts[:3], scale, "eps", self.ends)
