@@ -35,7 +35,7 @@ from pykittens.kernels.linear.chunk import (
     with_products,
     zeros,
 )
-from pykittens.kernels.linear.scan import after_segments, is_last
+from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.sequences import (
     is_there,
     own_registers,
@@ -282,7 +282,8 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                     loaded(src, column, len(state), columns), None if unit is None else 1 / unit
                 )
             if added is not None:
-                state = after_segments(state, added, totals, (b, h, segment), column, reverse)
+                place, last = (b, h, segment), (state_at(after, b, h, segment), unit)
+                state = after_segments(state, added, totals, place, column, reverse, last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 if states is not None:
                     keep(state, states.at(here.batch, h, here.slot(i)), column)
@@ -308,7 +309,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                 if O is not None:
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, columns)[0, w], o.to(dtype))
-            if after is not None and (added is None or is_last(segments, segment, reverse)):
+            if after is not None and added is None:
                 keep(times(state, unit), state_at(after, b, h, segment), column)
             if whole is not None and column == 0:
                 for r, x in enumerate(product):

@@ -21,7 +21,7 @@ from pykittens.kernels.linear.chunk import (
     values_in,
     zeros,
 )
-from pykittens.kernels.linear.scan import after_segments, is_last
+from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 
 
@@ -125,7 +125,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)
                     state[r] = x * (1 / unit)
             if added is not None:
-                state = after_segments(state, added, totals, (b, h, segment), column, reverse)
+                place, last = (b, h, segment), (state_at(after, b, h, segment), unit)
+                state = after_segments(state, added, totals, place, column, reverse, last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 seen, part_of, total, (later, sooner), own = drained_gates(
                     gates, reverse, rate is not None
@@ -166,7 +167,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                         o = o + values * pk.load(skip[h])
                 with out.fill() as t:
                     pk.store(t.tiles(CHUNK, columns)[0, w], o.to(O.dtype))
-            if after is not None and is_last(segments, segment, reverse):
+            if after is not None and added is None:
                 keep([x * unit for x in state], after.at(b, h), column)
 
     with pk.storer(registers=own_registers(ends, config)):

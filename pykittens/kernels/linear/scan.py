@@ -75,15 +75,22 @@ def scan_states(states, totals, before, after, unit, *, reverse=False):  # type:
 
 @pk.function
 def after_segments(
-    state: list[Any], added: Any, totals: Any, place: Any, column: Any, reverse: bool
+    state: list[Any],
+    added: Any,
+    totals: Any,
+    place: Any,
+    column: Any,
+    reverse: bool,
+    last: tuple[Any, Any],
 ) -> list[Any]:
     """Some columns of the state at the start of a segment, of those of the state before all.
 
-    added, totals: as the states and totals of `scan_states`. place: of the sequence, its head and the segment.
+    added, totals: as the states and totals of `scan_states`. place: of the sequence, its head and the segment. last:
+    where the last segment stores what a scan leaves at the end, or None, and of which that is a multiple.
     """
     (b, h, segment), segments, columns = place, added.shape[2], state[0].cols
     count = segments - 1 - segment if reverse else segment
-    size, found = at_once(len(state), columns), []
+    size, (dst, unit), found = at_once(len(state), columns), last, []
     for r, x in enumerate(state):
         for first in pk.range(0, count, size):
             some = some_of(first, count, segments, size, reverse)
@@ -93,22 +100,27 @@ def after_segments(
                 if first + i < count:
                     x = after_segment(x, logs[i], own[i])
         found.append(x)
+        if dst is not None and count == segments - 1:
+            y = pk.load(added[b, h, segment, r, column], rows=ROWS, cols=columns)
+            y = after_segment(x, log_of_segment(totals, b, h, segment, r), y)
+            pk.store(dst[r, column], y if unit is None else y * unit)
     return found
 
 
 @pk.function
-def column_after_segments(x: Any, added: Any, place: Any, column: int, p: int) -> Any:
-    """ROWS rows, of part p, of a column of the state at the start of a segment: see `after_segments`."""
-    b, h, segment = place
+def column_after_segments(x: Any, added: Any, place: Any, column: int, p: int, dst: Any) -> Any:
+    """ROWS rows, of part p, of a column of the state at the start of a segment: see `after_segments`.
+
+    place: also of the columns of the block, the first of which store the last.
+    """
+    (b, h, segment, part), segments = place, added.shape[2]
     for first in pk.range(0, segment, AT_ONCE):
-        some = some_of(first, segment, segment, AT_ONCE, False)
+        some = some_of(first, segment, segments, AT_ONCE, False)
         own = [pk.load(added.at(b, h, i)[:, column][p], cols=ROWS) for i in some]
         for i in range(AT_ONCE):
             if first + i < segment:
                 x = x + own[i]
+    if dst is not None and (segment == segments - 1) & (part == 0):
+        y = pk.load(added.at(b, h, segment)[:, column][p], cols=ROWS)
+        pk.store(dst[:, column][p], x + y)
     return x
-
-
-def is_last(segments: Any, segment: Any, reverse: bool) -> Any:
-    """Whether a segment is the last of the recurrence."""
-    return True if segments is None else segment == (0 if reverse else segments - 1)

@@ -71,9 +71,12 @@ def add_keys(sums: Sums, x: Any, i: Any) -> None:
 
 @pk.function
 def start_totals(
-    totals: Totals, src: Any, column: int, added: Any = None, place: Any = None
+    totals: Totals, src: Any, column: int, added: Any = None, place: Any = None, last: Any = None
 ) -> None:
-    """Let the first half have a column of a state, or 0, and what segments add to it: see `after_segments`."""
+    """Let the first half have a column of a state, or 0, and what segments add to it: see `column_after_segments`.
+
+    last: the state of which the last segment stores the column, or None.
+    """
     pk.sync()
     for p in range(totals.parts):
         x = pk.zeros(pk.f32, ROWS)
@@ -81,7 +84,7 @@ def start_totals(
             part, i = of_part(src, p, totals.rows)
             x = pk.load(part[:, column][i], cols=ROWS)
         if added is not None:
-            x = column_after_segments(x, added, place, column, p)
+            x = column_after_segments(x, added, place, column, p, last)
         pk.store(totals.part(0, ROWS, p), x)
     pk.sync()
 

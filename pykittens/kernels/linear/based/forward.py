@@ -29,7 +29,7 @@ from pykittens.kernels.linear.chunk import (
     with_keys,
     zeros,
 )
-from pykittens.kernels.linear.scan import after_segments, is_last
+from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 from pykittens.kernels.linear.totals import (
     Sums,
@@ -90,16 +90,20 @@ def based_outputs(  # type: ignore[no-untyped-def]
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             half: Any = 0
-            place, state = (b, h, segment), zeros(count, columns)
+            state = zeros(count, columns)
             src: Any = None
             if before is not None:
                 src = state_at(before, b, h, segment)
                 state = loaded(src.window(1, 0, width), part, count, columns)
             if added is not None:
-                own = added.window(4, 0, width)
-                state = after_segments(state, own, None, place, part, reverse)
+                own, last = added.window(4, 0, width), None
+                if after is not None:
+                    last = after.at(b, h).window(1, 0, width)
+                place = b, h, segment
+                state = after_segments(state, own, None, place, part, reverse, (last, None))
             if is_divided:
-                start_totals(totals, src, width, added, place)
+                last = state_at(after, b, h, segment)
+                start_totals(totals, src, width, added, (b, h, segment, part), last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.drain() as t:
                     of_chunk = Sums(totals, half) if is_divided else None
@@ -116,7 +120,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
                         o = o / z
                 with out.fill() as t:
                     pk.store(t, o.to(O.dtype))
-            if after is not None and is_last(segments, segment, reverse):
+            if after is not None and added is None:
                 keep(state, after.at(b, h).window(1, 0, width), part)
                 if is_divided and part == 0:
                     keep_totals(totals, half, after.at(b, h), width)

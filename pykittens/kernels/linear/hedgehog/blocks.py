@@ -56,11 +56,17 @@ class OfGroup:
     columns: int
 
     def start(
-        self, src: Any, part: Any, column: Any, added: Any = None, place: Any = None
+        self,
+        src: Any,
+        part: Any,
+        column: Any,
+        added: Any = None,
+        place: tuple[Any, ...] = (),
+        last: Any = None,
     ) -> list[Any]:
         """The state of part of the columns, from memory or 0, with the column of its sums.
 
-        added, place: as of `after_segments`, None if segments add nothing.
+        added, place, last: as of `after_segments`; None if segments add nothing.
         """
         state, rows = zeros(1, self.columns), self.totals.rows
         if src is not None:
@@ -68,9 +74,12 @@ class OfGroup:
             state = loaded(src.window(1, 0, self.width), part, 1, self.columns, rows)
         if added is not None:
             added = added.window(3, self.group * rows, (self.group + 1) * rows)
-            of_values = added.window(4, 0, self.width)
-            state = after_segments(state, of_values, None, place, part, False)
-        start_totals(self.totals, src, column, added, place)
+            of_values, dst = added.window(4, 0, self.width), None
+            if last is not None:
+                last = of_sign(last, self.group, rows)
+                dst = last.window(1, 0, self.width)
+            state = after_segments(state, of_values, None, place, part, False, (dst, None))
+        start_totals(self.totals, src, column, added, (*place, part), last)
         return state
 
     def keep(self, state: list[Any], dst: Any, part: Any) -> Any:

@@ -45,7 +45,6 @@ from pykittens.kernels.linear.hedgehog.features import (
     sign_of,
     wide,
 )
-from pykittens.kernels.linear.scan import is_last
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 from pykittens.kernels.linear.totals import (
     Sums,
@@ -136,8 +135,8 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             slot: Any = 0
-            place, src = (b, h, segment), state_at(before, b, h, segment)
-            state = own.start(src, part, width, added, place)
+            src, last = (state_at(x, b, h, segment) for x in (before, after))
+            state = own.start(src, part, width, added, (b, h, segment), last)
             with matrices.drain() as maps:
                 for i in chunks_of(here.chunks, segments, segment, False):
                     sums, sign = Sums(own.totals, slot), sign_of(w)
@@ -186,7 +185,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                         pk.store(t.tiles(CHUNK, config.columns)[0, w], (o * (1.0 / z)).to(O.dtype))
                     if rows is not None and (width <= columns or part == 0):
                         keep_rows(here.columns(rows, h), i, w, largest, z, is_past, index)
-            if after is not None and is_last(segments, segment, False):
+            if after is not None and added is None:
                 dst = own.keep(state, after.at(b, h), part)
                 if part == 0:
                     own.keep_sums(slot, dst, width)
