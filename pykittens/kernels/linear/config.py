@@ -160,7 +160,8 @@ def cut_of(
     counts = sorted({2**i for i in range(1, 10)} | {*full, *even}) if given is None else [given]
     most = max(work.chunks // work.shortest, 1) if given is None else given
     found = [Cut()] if given in (None, 1) else []
-    for inside in (False,) if is_fixed else (False, True):
+    # Where all roles have as many registers, those that multiply have none left for what they load.
+    for inside in (False,) if is_fixed or not limits.warpgroups else (False, True):
         found += [Cut(x, inside) for x in counts if 1 < x <= most]
     times = [(work.microseconds(cut, limits.multiprocessors), cut) for cut in found]
     return min(times, key=itemgetter(0))  # of equals the first

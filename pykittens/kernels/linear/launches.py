@@ -93,7 +93,8 @@ class Launches:
             return config, self.cuts[name]
         heads = self.sequences * self.arrays.dims[of_keys], self.sequences * self.heads[1]
         is_fixed, found = others is None or bool(self.ends), []
-        for own in [config] if is_fixed or others is None else [config, *others]:
+        is_given = self.segments is not None  # then configurations are, too, or are the usual ones
+        for own in [config] if is_given or is_fixed or others is None else [config, *others]:
             work = work_of_heads(heads, self.mean_chunks, sizes, own)
             time, cut = cut_of(work, self.limits, self.segments, is_fixed)
             found.append((time if own is config else time / GAIN, own, cut))
