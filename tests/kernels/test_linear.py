@@ -9,7 +9,7 @@ import pytest
 from pykittens.errors import ArgumentError
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear import linear_attention, linear_attention_step
-from pykittens.kernels.linear.config import LinearConfig, config_for, segments_of_heads
+from pykittens.kernels.linear.config import LinearConfig, config_for, cut_of, work_of_heads
 from pykittens.kernels.linear.function import inputs
 from pykittens.kernels.linear.reference import reference
 from tests import tolerance
@@ -194,9 +194,13 @@ def test_what_does_not_fit_is_refused():
 def test_few_heads_are_cut_into_segments():
     limits = limits_of(np.zeros(1))
     config = config_for(128, 128, limits)
-    assert segments_of_heads((256, 256), 16, (128, 128), config, limits) == 1
-    assert segments_of_heads((16, 16), 192, (128, 128), config, limits) > 4
-    assert segments_of_heads((1, 1), 3, (128, 128), config, limits) == 1
+
+    def cut(heads, chunks):
+        return cut_of(work_of_heads(heads, chunks, (128, 128), config), limits)[1]
+
+    assert cut((256, 256), 16).segments == 1
+    assert cut((16, 16), 192).segments > 4
+    assert cut((1, 1), 3).segments == 1
     assert (config.columns, config.groups) == (64, 2)
     for d in (16, 64, 128, 256):
         for width in (16, 64, 256):

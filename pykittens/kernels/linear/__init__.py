@@ -10,7 +10,8 @@ from pykittens.kernels.linear.gated_gradient import gated_linear_attention_backw
 from pykittens.kernels.linear.gradient import linear_attention_backward
 from pykittens.kernels.linear.hedgehog import hedgehog_attention, hedgehog_attention_backward
 from pykittens.kernels.linear.mamba2 import mamba2, mamba2_backward
-from pykittens.kernels.linear.states import scan_states, segment_states
+from pykittens.kernels.linear.scan import scan_states
+from pykittens.kernels.linear.states import segment_states
 from pykittens.kernels.linear.step import linear_attention_step, state_step
 
 __all__ = [

@@ -8,9 +8,9 @@ from typing import Any
 from pykittens.ir.numbers import number
 from pykittens.kernels.arrays import FLOATS, NARROW, Arrays
 from pykittens.kernels.linear.chunk import values_in
-from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for
+from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, narrower
 from pykittens.kernels.linear.forward import chunk_outputs
-from pykittens.kernels.linear.launches import Launches
+from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.linear.states import segment_states
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.sequences import count_sequences
@@ -104,6 +104,7 @@ class Passes(Launches):
         skips: bool = False,
         exact: bool = False,
         turned: bool = False,
+        alone: bool = False,
     ) -> None:
         """Add a pass, by the names of its arrays, of its first and last state, and of its numbers.
 
@@ -111,31 +112,38 @@ class Passes(Launches):
         element of the output. with_state: an array like the output, whose rows are multiplied with those of the output
         and with what comes of the state there; found: which of "dots", "inside", "whole" and "skipped" of
         `chunk_outputs` to keep, as scratch memory f"{name}_{out}". skips: add `skip` of values. exact: the accuracy of
-        states is that of f32. turned: rows and columns of states in memory are exchanged.
+        states is that of f32. turned: rows and columns of states in memory are exchanged. alone: no other pass takes
+        the states of segments.
         """
         gates = (*self.arrays.present(*self.gates), None, None)[:3]
         decay = gates[0]
         exact = exact or with_state is not None
         of_values = values_in(decay, exact)
         tiles = Tiles(2, 2 if with_state else 1, of_values, 1, result_bytes)
-        config = self.config or config_for(*sizes, self.limits, tiles)
-        parts = -(-sizes[1] // (config.columns * config.groups))
+        usual = self.config or config_for(*sizes, self.limits, tiles)
+        others: list[LinearConfig] | None = None
+        if alone:
+            others = [] if self.config else narrower(sizes[0], usual, self.limits, tiles)
         keys, values, of_states = (v, k, sizes[::-1]) if turned else (k, v, sizes)
         cut, totals = f"states_{keys}_{values}", f"totals_{keys}_{values}" if decay else None
         way = {"reverse": reverse, "exact": exact, "softplus": self.softplus}
-        if (segments := self.segments_by_heads(cut, "groups", sizes, config)) > 1:
-            own = self.config or config_for(*of_states, self.limits, Tiles(1, 1, of_values, 0, 0))
+        config, of_sequences = self.cut_by_heads(cut, "groups", sizes, usual, others)
+        parts = -(-sizes[1] // (config.columns * config.groups))
+        starts: Starts = (*states, None, None)
+        if of_sequences.segments > 1:
+            tiles, like = Tiles(1, 1, of_values, 0, 0), None if config is usual else config
+            own = self.config or config_for(*of_states, self.limits, tiles, like)
             of_segments = keys, values, *gates, cut, totals, self.ends
             step = PlanStep(segment_states, of_segments, way | {"config": own})
             more: dict[str, Any] = {"totals": totals and (totals, ()), "unit": numbers[1]}
-            states = self.add_starts(
-                cut, step, segments, of_states, states, reverse=reverse, **more
+            starts = self.add_starts(
+                cut, step, of_sequences, of_states, states, reverse=reverse, **more
             )
         names = ("dots", "inside", "whole", "skipped")
         sums = [f"{name}_{out}" if name in found else None for name in names]
         shape = (parts * config.groups, *self.heads, self.n)
         self.scratch |= {name: Scratch(shape) for name in sums if name}
         skip = self.skip if skips else None
-        args = (q, k, v, out, *gates, skip, *states, *numbers, with_state, *sums, self.ends)
+        args = (q, k, v, out, *gates, skip, *starts, *numbers, with_state, *sums, self.ends)
         more = {"config": config, "turned": turned}
         self.steps.append(PlanStep(chunk_outputs, args, way | more))

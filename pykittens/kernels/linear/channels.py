@@ -35,6 +35,7 @@ from pykittens.kernels.linear.chunk import (
     with_products,
     zeros,
 )
+from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.sequences import (
     is_there,
     own_registers,
@@ -210,6 +211,8 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     O,
     before,
     after,
+    added,
+    totals,
     whole,
     states,
     scale,
@@ -227,10 +230,10 @@ def channel_outputs(  # type: ignore[no-untyped-def]
     which is the recurrence of gradients, queries and keys have changed places. before: the states at the starts of
     segments of the chunks, on an axis of their own, or at the start of all chunks. after: those at the ends, without
     `before` of segments that begin with 0; `whole` is the logarithm of what is kept of these. Both are `unit` times
-    those of the kernel, if that is not None. states: those of the kernel before each chunk, or None. ends: as of
-    `weigh_channels`.
+    those of the kernel, if that is not None. added, totals: as of `chunk_outputs`. states: those of the kernel before
+    each chunk, or None. ends: as of `weigh_channels`.
     """
-    segments = segments_in(before, after)
+    segments = segments_in(before, after, added)
     batch, heads, n, width = V.shape
     d, width, dtype = pk.static(keys.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
@@ -278,6 +281,9 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                 state = times(
                     loaded(src, column, len(state), columns), None if unit is None else 1 / unit
                 )
+            if added is not None:
+                place, last = (b, h, segment), (state_at(after, b, h, segment), unit)
+                state = after_segments(state, added, totals, place, column, reverse, last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 if states is not None:
                     keep(state, states.at(here.batch, h, here.slot(i)), column)
@@ -303,7 +309,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                 if O is not None:
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, columns)[0, w], o.to(dtype))
-            if after is not None:
+            if after is not None and added is None:
                 keep(times(state, unit), state_at(after, b, h, segment), column)
             if whole is not None and column == 0:
                 for r, x in enumerate(product):

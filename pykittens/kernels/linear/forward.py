@@ -21,6 +21,7 @@ from pykittens.kernels.linear.chunk import (
     values_in,
     zeros,
 )
+from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 
 
@@ -36,6 +37,8 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     skip,
     before,
     after,
+    added,
+    totals,
     scale,
     unit,
     X,
@@ -54,7 +57,9 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     """O, and the state at the end; each warpgroup has some columns of the state in its registers.
 
     before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all chunks.
-    States in memory are `unit` times those of the kernel; if `turned`, rows and columns of `before` are exchanged.
+    added, totals: what each segment adds to a state, and the sums of its decay, if blocks are to find the states at the
+    starts of segments themselves. Other states in memory are `unit` times those of the kernel; if `turned`, rows and
+    columns of `before` are exchanged.
     dots: the products of rows of X with what comes of the state in rows of O, of the columns of each warpgroup,
     (columns, batch, heads, n); queries then meet states as in f32. inside: the gradient of the decay of pairs in one
     chunk, of those columns, if Q and K are of its outputs and V and X of its keys and queries. exact: values are added
@@ -65,11 +70,13 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     reverse without the steps of its rows; and with V.
     ends: where packed sequences start, and where the last ends.
     """
-    segments = segments_in(before)
+    segments = segments_in(before, added)
     batch, heads, n, width = O.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     rows, groups, columns = rows_of(d), config.groups, config.columns
-    pk.require(segments is None or after is None, "the state after segments is that of their scan")
+    is_scanned = segments is not None and added is None
+    pk.require(after is None or not is_scanned, "the state after segments is that of their scan")
+    pk.require(added is None or not turned, "what segments add is not turned")
     pk.resident(config.resident)
     pk.overlap()
     stage: dict[str, Any] = {"q": pk.st(dtype, CHUNK, rows), "k": pk.st(dtype, CHUNK, rows)}
@@ -117,6 +124,9 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     at = src[column, r] if turned else src[r, column]
                     x = pk.load(at, rows=ROWS, cols=columns, transposed=turned)
                     state[r] = x * (1 / unit)
+            if added is not None:
+                place, last = (b, h, segment), (state_at(after, b, h, segment), unit)
+                state = after_segments(state, added, totals, place, column, reverse, last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 seen, part_of, total, (later, sooner), own = drained_gates(
                     gates, reverse, rate is not None
@@ -157,7 +167,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                         o = o + values * pk.load(skip[h])
                 with out.fill() as t:
                     pk.store(t.tiles(CHUNK, columns)[0, w], o.to(O.dtype))
-            if after is not None:
+            if after is not None and added is None:
                 keep([x * unit for x in state], after.at(b, h), column)
 
     with pk.storer(registers=own_registers(ends, config)):

@@ -92,5 +92,5 @@ def linear_attention(
     (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     sizes = dims["d"], dims["width"]
-    passes.add("q", "k", "v", "out", sizes, states=states, exact=return_state)
+    passes.add("q", "k", "v", "out", sizes, states=states, exact=return_state, alone=True)
     return Plan(arrays, passes.steps, passes.scratch, result)

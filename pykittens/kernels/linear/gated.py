@@ -18,8 +18,8 @@ from pykittens.kernels.linear.channels import (
     weighing_bytes,
 )
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import RESERVED, LinearConfig, Tiles, config_for
-from pykittens.kernels.linear.launches import Launches
+from pykittens.kernels.linear.config import RESERVED, LinearConfig, Tiles, config_for, narrower
+from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -139,19 +139,23 @@ class ChannelPasses(Launches):
         how: dict[str, Any] = {"reverse": reverse, "exact": keys in self.exact}
         of_rows, of_outputs = 1 + (keys in self.exact), int(out is not None)
         tiles = Tiles(of_rows + of_outputs, 1, 0, of_outputs, 2 * of_outputs, of_outputs)
-        config = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
+        usual = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
+        others = [] if self.config else narrower(self.wide, usual, self.limits, tiles)
         if of_chunks:
             self.scratch[of_chunks] = Scratch((*self.heads, self.chunks, *self.sizes))
         cut = f"cut_{keys}"
-        if (segments := self.segments_by_heads(cut, "gates", self.sizes, config)) > 1:
-            tiles = Tiles(of_rows, 1, 0, 0, 0)
-            own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-            of_cut = (None, keys, None, "kept", v, None, None, cut, "whole", None, scale, None)
+        config, of_sequences = self.cut_by_heads(cut, "gates", self.sizes, usual, others)
+        starts: Starts = (*states, None, None)
+        if of_sequences.segments > 1:
+            tiles, like = Tiles(of_rows, 1, 0, 0, 0), None if config is usual else config
+            own = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles, like)
+            no_starts = None, cut, None, None
+            of_cut = (None, keys, None, "kept", v, None, *no_starts, "whole", None, scale, None)
             step = PlanStep(channel_outputs, (*of_cut, self.ends), how | {"config": own})
             more: dict[str, Any] = {"totals": ("whole", self.sizes[:1]), "unit": unit or "one"}
-            states = self.add_starts(
-                cut, step, segments, self.sizes, states, reverse=reverse, **more
+            starts = self.add_starts(
+                cut, step, of_sequences, self.sizes, states, reverse=reverse, **more
             )
         pairs = "pairs" if out else None
-        args = (queries, keys, pairs, "kept", v, out, *states, None, of_chunks, scale, unit)
+        args = (queries, keys, pairs, "kept", v, out, *starts, None, of_chunks, scale, unit)
         self.steps.append(PlanStep(channel_outputs, (*args, self.ends), how | {"config": config}))

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TypeAlias
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import LinearConfig, segments_for, segments_of_heads
+from pykittens.kernels.linear.config import (
+    BANDWIDTH,
+    GAIN,
+    Cut,
+    LinearConfig,
+    Work,
+    cut_of,
+    work_of_heads,
+)
+from pykittens.kernels.linear.scan import scan_states
 from pykittens.kernels.linear.sequences import slots_of
-from pykittens.kernels.linear.states import clear, scan_states
+from pykittens.kernels.linear.states import clear
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
 
+# The names of states before and after, of what segments add to them, and of sums of decay, for a pass.
+Starts: TypeAlias = tuple[str | None, str | None, str | None, str | None]
 SHORTEST = 2  # chunks of a segment whose rates are those of one size
 
 
@@ -33,6 +47,7 @@ class Launches:
     segments: int | None = None
     steps: list[PlanStep] = field(default_factory=list, init=False)
     scratch: dict[str, Scratch] = field(default_factory=dict, init=False)
+    cuts: dict[str, Cut] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         add_scale(self.arrays, self.scale)
@@ -59,50 +74,77 @@ class Launches:
         self.steps.append(PlanStep(clear, ("zeros",)))
         return "zeros", "one"
 
-    def segments_by_heads(
-        self, name: str, of_keys: str, sizes: tuple[int, int], config: LinearConfig
-    ) -> int:
-        """As many segments as `segments_of_heads`, unless they are given, or states of this name have them.
+    def cut_by_heads(
+        self,
+        name: str,
+        of_keys: str,
+        sizes: tuple[int, int],
+        config: LinearConfig,
+        others: Sequence[LinearConfig] | None = None,
+    ) -> tuple[LinearConfig, Cut]:
+        """The configuration and the cut by the time of `work_of_heads`, of so many segments as are given; the cut is
+        that of states of this name.
 
-        of_keys: the dim of the heads of queries and keys.
+        of_keys: the dim of the heads of queries and keys. others: configurations that may take less time; None if the
+        states are for a scan, as `is_fixed` of `cut_of`. So they are if sequences are packed, as roles that copy parts
+        of them have no registers left.
         """
-        if name in self.scratch:
-            return self.scratch[name].shape[2]
-        if self.segments is not None:
-            return self.segments
+        if name in self.cuts:
+            return config, self.cuts[name]
         heads = self.sequences * self.arrays.dims[of_keys], self.sequences * self.heads[1]
-        return segments_of_heads(heads, self.mean_chunks, sizes, config, self.limits)
+        is_fixed, found = others is None or bool(self.ends), []
+        is_given = self.segments is not None  # then configurations are, too, or are the usual ones
+        for own in [config] if is_given or is_fixed or others is None else [config, *others]:
+            work = work_of_heads(heads, self.mean_chunks, sizes, own)
+            time, cut = cut_of(work, self.limits, self.segments, is_fixed)
+            found.append((time if own is config else time / GAIN, own, cut))
+        _, config, self.cuts[name] = min(found, key=itemgetter(0))
+        return config, self.cuts[name]
 
-    def segments_by_time(self, times: tuple[float, float], config: LinearConfig) -> int:
-        """As many segments as `segments_for`, unless they are given."""
-        tasks = (
-            self.sequences * self.heads[1] * -(-self.sizes[1] // (config.columns * config.groups))
-        )
-        chunks, resident = self.mean_chunks, config.resident
-        return self.segments or segments_for(tasks, chunks, self.limits, resident, times, SHORTEST)
+    def cut_by_time(
+        self,
+        name: str,
+        times: tuple[float, float],
+        config: LinearConfig,
+        rows: int,
+        is_fixed: bool = True,
+    ) -> Cut:
+        """The cut by times of a chunk, as of `Work`, otherwise as of `cut_by_heads`; rows: of a state."""
+        if name not in self.cuts:
+            own, width = config.columns * config.groups, self.sizes[1]
+            heads, sides = self.sequences * self.heads[1], (rows, min(own, width))
+            of_all = heads * -(-width // own), self.mean_chunks, times
+            memory = 0.0, 4 * heads * rows * width / BANDWIDTH
+            work = Work(*of_all, config.resident, sides, config.columns, memory, SHORTEST)
+            is_fixed = is_fixed or bool(self.ends)
+            _, self.cuts[name] = cut_of(work, self.limits, self.segments, is_fixed)
+        return self.cuts[name]
 
     def add_starts(
         self,
         name: str,
         step: PlanStep,
-        segments: int,
+        cut: Cut,
         sides: tuple[int, int],
         states: tuple[str | None, str | None],
         *,
         totals: tuple[str, tuple[int, ...]] | None = None,
         unit: str = "one",
         reverse: bool = False,
-    ) -> tuple[str, None]:
-        """The first and the last state of a pass in segments; the launches for its name are added once.
+    ) -> Starts:
+        """The states that a pass in segments takes; the launches for its name are added once.
 
         name: of the states of segments. step: what finds how each segment changes one. sides: of a state. states: the
         first and the last state of sequences. totals: the name of the sums of decay of segments, and their shape.
         """
+        of_decay = totals[0] if totals else None
         if name not in self.scratch:
-            lead = self.sequences, self.heads[1], segments
+            lead = self.sequences, self.heads[1], cut.segments
             self.scratch[name] = Scratch((*lead, *sides))
             if totals:
                 self.scratch[totals[0]] = Scratch((*lead, *totals[1]))
-            args = name, totals[0] if totals else None, *states, unit
-            self.steps += [step, PlanStep(scan_states, args, {"reverse": reverse})]
-        return name, None
+            self.steps.append(step)
+            if not cut.inside:
+                args = name, of_decay, *states, unit
+                self.steps.append(PlanStep(scan_states, args, {"reverse": reverse}))
+        return (*states, name, of_decay) if cut.inside else (name, None, None, None)

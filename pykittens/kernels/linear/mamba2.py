@@ -195,7 +195,8 @@ def mamba2(
     (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     sizes = dims["d"], dims["width"]
-    passes.add("C", "B", "x", "out", sizes, states=states, exact=return_state, skips=True)
+    how: dict[str, Any] = {"exact": return_state, "skips": True, "alone": True}
+    passes.add("C", "B", "x", "out", sizes, states=states, **how)
     return Plan(arrays, passes.steps, passes.scratch, result)
 
 

@@ -1,4 +1,4 @@
-"""States at the starts of segments of a sequence, so that many blocks share it: what each adds, and a scan of that."""
+"""What each segment of a sequence adds to a state, so that many blocks share the sequence."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from pykittens.kernels.linear.chunk import (
     zeros,
 )
 from pykittens.kernels.linear.sequences import own_registers, sequence_of
-
-COLUMNS = 16  # of a state that a block of the scan takes
-AT_ONCE = 8  # segments that it loads at a time
 
 
 @pk.kernel
@@ -95,41 +92,3 @@ def clear(x):  # type: ignore[no-untyped-def]
     batch, heads, n, width = x.shape
     b, h, i, c = pk.grid(batch, heads, pk.cdiv(n, CHUNK), pk.cdiv(width, ROWS))
     pk.store(x[b, h, i, c], pk.zeros(pk.f32, CHUNK, ROWS).to(x.dtype))
-
-
-@pk.function
-def log_of_segment(totals: Any, b: Any, h: Any, segment: Any, r: Any) -> Any:
-    """The sum of the decay of a segment, or that of each row of a state."""
-    if totals is None:
-        return 0.0
-    if len(totals.shape) == 3:
-        return pk.load(totals[b, h, segment])
-    return pk.load(totals[b, h, segment, r], cols=ROWS, spread=pk.per_row)
-
-
-@pk.kernel
-def scan_states(states, totals, before, after, unit, *, reverse=False):  # type: ignore[no-untyped-def]
-    """What segments add becomes the states at their starts, in place; `after` is the state at the end of all.
-
-    totals: the sums of decay of the segments, or of each row of their states; None without decay. before, after: `unit`
-    times the states of the kernel, as are those at the starts of segments.
-    """
-    batch, heads, segments, d, width = states.shape
-    pk.overlap()
-    b, h, r, c = pk.grid(batch, heads, pk.cdiv(d, ROWS), pk.cdiv(width, COLUMNS))
-    state = pk.zeros(pk.f32, ROWS, COLUMNS)
-    if before is not None:
-        state = pk.load(before[b, h, r, c], rows=ROWS, cols=COLUMNS)
-    for first in pk.range(0, segments, AT_ONCE):
-        # Those past the last are loaded, too, so that no load waits for a branch.
-        some = [pk.minimum(first + i, segments - 1) for i in range(AT_ONCE)]
-        some = [segments - 1 - i for i in some] if reverse else some
-        added = [pk.load(states[b, h, i, r, c], rows=ROWS, cols=COLUMNS) for i in some]
-        logs = [log_of_segment(totals, b, h, i, r) for i in some]
-        for i in range(AT_ONCE):
-            if first + i < segments:
-                pk.store(states[b, h, some[i], r, c], state)
-                kept = state if totals is None else state * pk.exp2(logs[i])
-                state = kept + added[i] * unit
-    if after is not None:
-        pk.store(after[b, h, r, c], state)

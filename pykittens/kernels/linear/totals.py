@@ -7,6 +7,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, of_part
+from pykittens.kernels.linear.scan import column_after_segments
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,21 @@ def add_keys(sums: Sums, x: Any, i: Any) -> None:
 
 
 @pk.function
-def start_totals(totals: Totals, src: Any, column: int) -> None:
-    """Let the first half have a column of a state, or 0."""
+def start_totals(
+    totals: Totals, src: Any, column: int, added: Any = None, place: Any = None, last: Any = None
+) -> None:
+    """Let the first half have a column of a state, or 0, and what segments add to it: see `column_after_segments`.
+
+    last: the state of which the last segment stores the column, or None.
+    """
     pk.sync()
     for p in range(totals.parts):
         x = pk.zeros(pk.f32, ROWS)
         if src is not None:
             part, i = of_part(src, p, totals.rows)
             x = pk.load(part[:, column][i], cols=ROWS)
+        if added is not None:
+            x = column_after_segments(x, added, place, column, p, last)
         pk.store(totals.part(0, ROWS, p), x)
     pk.sync()
 

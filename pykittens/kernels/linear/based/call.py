@@ -12,7 +12,7 @@ from pykittens.kernels.linear.based.features import feature_count, parts_of, wid
 from pykittens.kernels.linear.based.forward import based_outputs, based_states
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.linear.config import RESERVED, LinearConfig
-from pykittens.kernels.linear.launches import Launches
+from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.sequences import count_sequences
 from pykittens.kernels.workspace import Scratch
@@ -81,22 +81,23 @@ class BasedPasses(Launches):
         arrays: tuple[str, str, str | None],
         states: tuple[str | None, str | None],
         reverse: bool,
-    ) -> tuple[str | None, str | None]:
-        """The first and last states of a pass; those of segments are found before the first of their name.
+        is_fixed: bool = True,
+    ) -> Starts:
+        """The states that a pass takes; those of segments are found before the first of their name.
 
         arrays: keys, values and factors of keys. states: before all chunks and after them.
         """
         width = self.sizes[1]
         config = config_for(*self.sizes, self.limits, self.normalize)
-        self.segments = self.segments_by_time((OUTPUT, STATE), config)
-        if self.segments == 1:
-            return states
+        features = self.arrays.dims["features"]
+        cut = self.cut_by_time(name, (OUTPUT, STATE), config, features, is_fixed)
+        if cut.segments == 1:
+            return *states, None, None
         columns = -(-(width + 1) // 4) * 4 if self.normalize else width  # in units of 16 bytes
         step = PlanStep(
             based_states, (*arrays, name, self.ends), {"config": config, "reverse": reverse}
         )
-        sides = self.arrays.dims["features"], columns
-        return self.add_starts(name, step, self.segments, sides, states, reverse=reverse)
+        return self.add_starts(name, step, cut, (features, columns), states, reverse=reverse)
 
     def outputs(
         self,
@@ -108,14 +109,18 @@ class BasedPasses(Launches):
         scale: str = "scale",
         factors: str | None = None,
         reverse: bool = False,
+        alone: bool = False,
     ) -> None:
         """Add a pass for outputs, by the names of its queries, keys, values and outputs.
 
-        name: of the states of segments. factors: of the features of keys in the sums of these.
+        name: of the states of segments. factors: of the features of keys in the sums of these. alone: no other pass
+        takes the states of segments.
         """
-        states = self.starts(name, (*arrays[1:3], factors), states, reverse)
+        # Beside a state of several parts there are no registers for those that are loaded.
+        is_fixed = not alone or parts_of(self.sizes[0]) > 1
+        starts = self.starts(name, (*arrays[1:3], factors), states, reverse, is_fixed)
         config = config_for(*self.sizes, self.limits, sums is not None)
-        args = (*arrays, sums, *states, scale, "eps", self.ends)
+        args = (*arrays, sums, *starts[:3], scale, "eps", self.ends)
         self.steps.append(PlanStep(based_outputs, args, {"config": config, "reverse": reverse}))
 
     def gradients(
@@ -129,17 +134,17 @@ class BasedPasses(Launches):
         reverse: bool = False,
     ) -> None:
         """Add a pass for gradients of queries, or in reverse of keys, by the names of its arrays."""
-        states = self.starts(name, (*arrays[1:3], e if reverse else None), states, reverse)
+        starts = self.starts(name, (*arrays[1:3], e if reverse else None), states, reverse)[:2]
         (d, width), to = self.sizes, arrays[4]
         config = config_for(d, width, self.limits, self.normalize, for_gradients=True)
         how = {"config": config, "reverse": reverse}
         parts = -(-width // config.columns)
         if parts == 1:
             self.steps.append(
-                PlanStep(based_gradients, (*arrays, e, *states, scale, self.ends), how)
+                PlanStep(based_gradients, (*arrays, e, *starts, scale, self.ends), how)
             )
             return
         of_parts = f"{to}_of_columns"
         self.scratch[of_parts] = Scratch((parts, *self.heads, self.n, d))
-        args = (*arrays[:4], of_parts, e, *states, scale, self.ends)
+        args = (*arrays[:4], of_parts, e, *starts, scale, self.ends)
         self.steps += [PlanStep(based_gradients, args, how), PlanStep(sum_columns, (of_parts, to))]

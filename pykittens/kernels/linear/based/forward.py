@@ -29,6 +29,7 @@ from pykittens.kernels.linear.chunk import (
     with_keys,
     zeros,
 )
+from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 from pykittens.kernels.linear.totals import (
     Sums,
@@ -46,20 +47,23 @@ def weights_of(s: Any, is_seen: Any) -> Any:
 
 @pk.kernel
 def based_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, O, sums, before, after, scale, eps, ends, *, config, reverse=False
+    Q, K, V, O, sums, before, after, added, scale, eps, ends, *, config, reverse=False
 ):
     """O, and the state at the end; a warpgroup has some columns of the state in its registers.
 
     before: the states at the starts of segments of the chunks, on an axis of their own, or at the start of all chunks.
+    added: what each segment adds to a state, if blocks are to find the states at the starts of segments themselves.
     sums: (batch, heads, n), the sums of weights and eps, by which outputs are divided; None for outputs that are not.
     Then states have a column more, the sum of the features of keys. ends: where packed sequences start, and where the
     last ends.
     """
-    segments = segments_in(before)
+    segments = segments_in(before, added)
+    pk.require(added is None or not reverse, "what segments add is not in reverse")
     batch, heads, n, width = O.shape
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     columns, count, is_divided = config.columns, parts_of(d), sums is not None
     pk.resident(config.resident)
+    pk.overlap()
     stage: dict[str, Any] = {name: pk.st(dtype, CHUNK, wide(d)) for name in "qk"}
     ring: Any = pk.pipeline(config.stages, **stage, v=pk.st(dtype, CHUNK, columns))
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
@@ -91,8 +95,15 @@ def based_outputs(  # type: ignore[no-untyped-def]
             if before is not None:
                 src = state_at(before, b, h, segment)
                 state = loaded(src.window(1, 0, width), part, count, columns)
+            if added is not None:
+                own, last = added.window(4, 0, width), None
+                if after is not None:
+                    last = after.at(b, h).window(1, 0, width)
+                place = b, h, segment
+                state = after_segments(state, own, None, place, part, reverse, (last, None))
             if is_divided:
-                start_totals(totals, src, width)
+                last = state_at(after, b, h, segment)
+                start_totals(totals, src, width, added, (b, h, segment, part), last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.drain() as t:
                     of_chunk = Sums(totals, half) if is_divided else None
@@ -109,7 +120,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
                         o = o / z
                 with out.fill() as t:
                     pk.store(t, o.to(O.dtype))
-            if after is not None:
+            if after is not None and added is None:
                 keep(state, after.at(b, h).window(1, 0, width), part)
                 if is_divided and part == 0:
                     keep_totals(totals, half, after.at(b, h), width)
@@ -133,6 +144,7 @@ def based_states(K, V, factors, states, ends, *, config, reverse=False):  # type
     n, width, d, dtype = V.shape[2], pk.static(V.shape[3]), pk.static(K.shape[3]), V.dtype
     columns, count, is_divided = config.columns, parts_of(d), pk.static(all_columns) > width
     pk.resident(config.resident)
+    pk.overlap()
     of_k, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
     ring: Any = pk.pipeline(config.stages, k=of_k, v=of_v)
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)

@@ -95,5 +95,5 @@ def based_attention(
     (before,) = arrays.present("initial_state")
     states = before, "state" if return_state else None
     names = ("q", "k", "v", "out")
-    passes.outputs(names, "weights" if normalize else None, states, name="states")
+    passes.outputs(names, "weights" if normalize else None, states, name="states", alone=True)
     return Plan(arrays, passes.steps, passes.scratch, result)

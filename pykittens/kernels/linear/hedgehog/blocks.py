@@ -8,6 +8,7 @@ from typing import Any
 import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, keep, loaded, zeros
 from pykittens.kernels.linear.hedgehog.features import PARTS, of_sign, wide
+from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.totals import Totals, keep_totals, start_totals
 
 
@@ -54,13 +55,31 @@ class OfGroup:
     width: int
     columns: int
 
-    def start(self, src: Any, part: Any, column: Any) -> list[Any]:
-        """The state of part of the columns, from memory or 0, with the column of its sums."""
+    def start(
+        self,
+        src: Any,
+        part: Any,
+        column: Any,
+        added: Any = None,
+        place: tuple[Any, ...] = (),
+        last: Any = None,
+    ) -> list[Any]:
+        """The state of part of the columns, from memory or 0, with the column of its sums.
+
+        added, place, last: as of `after_segments`; None if segments add nothing.
+        """
         state, rows = zeros(1, self.columns), self.totals.rows
         if src is not None:
             src = of_sign(src, self.group, rows)
             state = loaded(src.window(1, 0, self.width), part, 1, self.columns, rows)
-        start_totals(self.totals, src, column)
+        if added is not None:
+            added = added.window(3, self.group * rows, (self.group + 1) * rows)
+            of_values, dst = added.window(4, 0, self.width), None
+            if last is not None:
+                last = of_sign(last, self.group, rows)
+                dst = last.window(1, 0, self.width)
+            state = after_segments(state, of_values, None, place, part, False, (dst, None))
+        start_totals(self.totals, src, column, added, (*place, part), last)
         return state
 
     def keep(self, state: list[Any], dst: Any, part: Any) -> Any:

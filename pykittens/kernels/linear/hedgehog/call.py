@@ -9,10 +9,10 @@ from pykittens.kernels.arrays import NARROW, Arrays
 from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.call import OF_V
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
-from pykittens.kernels.linear.config import LinearConfig
+from pykittens.kernels.linear.config import Cut, LinearConfig
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
 from pykittens.kernels.linear.hedgehog.forward import OF_ROW, hedgehog_states
-from pykittens.kernels.linear.launches import Launches
+from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.sequences import count_sequences
 
@@ -70,18 +70,14 @@ def config_for(d: int, width: int, limits: Limits) -> LinearConfig:
 class HedgehogPasses(Launches):
     """The launches of passes of Hedgehog attention."""
 
-    def starts(
-        self, segments: int, sums: int, states: tuple[str | None, str | None]
-    ) -> tuple[str | None, str | None]:
-        """The first and last states of a pass, with room for so many columns of sums."""
-        if segments == 1:
-            return states
+    def starts(self, cut: Cut, sums: int, states: tuple[str | None, str | None]) -> Starts:
+        """The states that a pass takes, with room for so many columns of sums."""
+        if cut.segments == 1:
+            return *states, None, None
         sides = self.sides(sums)
         args = "k", "v", "key_map", "starts", self.ends
         how = {"config": config_for(*self.sizes, self.limits)}
-        return self.add_starts(
-            "starts", PlanStep(hedgehog_states, args, how), segments, sides, states
-        )
+        return self.add_starts("starts", PlanStep(hedgehog_states, args, how), cut, sides, states)
 
     def sides(self, sums: int) -> tuple[int, int]:
         """Those of a state with so many columns of sums, in units of 16 bytes."""

@@ -92,16 +92,16 @@ def keep_rows(
 
 @pk.kernel
 def hedgehog_outputs(  # type: ignore[no-untyped-def]
-    Q, K, V, of_q, of_k, factors, O, rows, before, after, scale, ends, *, config
+    Q, K, V, of_q, of_k, factors, O, rows, before, after, added, scale, ends, *, config
 ):
     """O, and the state at the end; of some columns of the values a block.
 
     of_q, of_k: the matrices of the feature maps, (heads, d, features). factors: a and b of each head, (2, heads), or
     None. rows: (batch, heads, OF_ROW, n), for gradients, or None. before: the states at the starts of segments of the
-    chunks, on an axis of their own, or at the start of all. ends: where packed sequences start, and where
-    the last ends.
+    chunks, on an axis of their own, or at the start of all. added: what each segment adds to a state, if blocks are to
+    find the states at the starts of segments themselves. ends: where packed sequences start, and where the last ends.
     """
-    segments = segments_in(before)
+    segments = segments_in(before, added)
     batch, heads, n, width = O.shape
     d, count, width = pk.static(Q.shape[3]), pk.static(of_q.shape[2]), pk.static(width)
     dtype, columns = V.dtype, config.columns * PARTS
@@ -135,7 +135,8 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             slot: Any = 0
-            state = own.start(state_at(before, b, h, segment), part, width)
+            src, last = (state_at(x, b, h, segment) for x in (before, after))
+            state = own.start(src, part, width, added, (b, h, segment), last)
             with matrices.drain() as maps:
                 for i in chunks_of(here.chunks, segments, segment, False):
                     sums, sign = Sums(own.totals, slot), sign_of(w)
@@ -184,7 +185,7 @@ def hedgehog_outputs(  # type: ignore[no-untyped-def]
                         pk.store(t.tiles(CHUNK, config.columns)[0, w], (o * (1.0 / z)).to(O.dtype))
                     if rows is not None and (width <= columns or part == 0):
                         keep_rows(here.columns(rows, h), i, w, largest, z, is_past, index)
-            if after is not None:
+            if after is not None and added is None:
                 dst = own.keep(state, after.at(b, h), part)
                 if part == 0:
                     own.keep_sums(slot, dst, width)

@@ -92,7 +92,7 @@ def hedgehog_attention(
     given |= {"factors": factors, "initial_state": initial_state, "ends": ends}
     arrays = Arrays("hedgehog_attention", **given)
     check(arrays)
-    parts = checked(arrays, segments)
+    dims, parts = arrays.dims, checked(arrays, segments)
     result = make_outputs(arrays, return_state, return_rows)
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
@@ -101,7 +101,8 @@ def hedgehog_attention(
     config = config_for(*passes.sizes, passes.limits)
     before, factors = arrays.present("initial_state", "factors")
     states = before, "state" if return_state else None
-    states = passes.starts(passes.segments_by_time(TIMES, config), 1, states)
+    cut = passes.cut_by_time("starts", TIMES, config, dims["both"], is_fixed=False)
+    starts = passes.starts(cut, 1, states)
     rows = "rows" if return_rows else None
     args = (
         "q",
@@ -112,7 +113,7 @@ def hedgehog_attention(
         factors,
         "out",
         rows,
-        *states,
+        *starts[:3],
         "scale",
         passes.ends,
     )

@@ -16,7 +16,7 @@ from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.based.backward import sum_columns
 from pykittens.kernels.linear.call import checked
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
-from pykittens.kernels.linear.config import LinearConfig
+from pykittens.kernels.linear.config import Cut, LinearConfig
 from pykittens.kernels.linear.gradient import sum_of_head
 from pykittens.kernels.linear.hedgehog.call import VECTORS, HedgehogPasses, check, configs_for
 from pykittens.kernels.linear.hedgehog.features import PARTS, wide
@@ -120,10 +120,10 @@ def hedgehog_attention_backward(
     passes = HedgehogPasses(arrays, scale, count)
     config = gradient_config(*passes.sizes, passes.limits)
     parts = -(-dims["width"] // (config.columns * PARTS))
-    cut = parts, passes.segments_by_time(TIMES, config)
-    add_memory(passes, *cut)
-    add_queries(passes, config, *cut)
-    add_keys(passes, config, *cut)
+    cut = passes.cut_by_time("starts", TIMES, config, dims["both"])
+    add_memory(passes, parts, cut.segments)
+    add_queries(passes, config, parts, cut)
+    add_keys(passes, config, parts, cut)
     add_sums(passes, parts)
     return Plan(arrays, passes.steps, passes.scratch, result)
 
@@ -145,19 +145,19 @@ def add_memory(passes: HedgehogPasses, parts: int, segments: int) -> None:
         passes.scratch |= dict.fromkeys(("dq_of_columns", "dk_of_columns"), of_columns)
 
 
-def add_queries(passes: HedgehogPasses, config: LinearConfig, parts: int, segments: int) -> None:
+def add_queries(passes: HedgehogPasses, config: LinearConfig, parts: int, cut: Cut) -> None:
     """Add the launches of the gradients of queries."""
     before, factors = passes.arrays.present("initial_state", "factors")
     columns = {"columns": config.columns * PARTS}
     passes.steps.append(PlanStep(hedgehog_dots, ("out", "gradient", "dots"), columns))
-    before, _ = passes.starts(segments, parts, (before, None))
+    before = passes.starts(cut, parts, (before, None))[0]
     of_heads = "query_map", "key_map", factors, "dq_of_columns" if parts > 1 else "dq", before
     sums = "query_maps", "of_factors" if factors else None, "scale", passes.ends
     args = (*OF_PASSES, *of_heads, *OF_CHUNKS, *sums)
     passes.steps.append(PlanStep(hedgehog_query_gradients, args, {"config": config}))
 
 
-def add_keys(passes: HedgehogPasses, config: LinearConfig, parts: int, segments: int) -> None:
+def add_keys(passes: HedgehogPasses, config: LinearConfig, parts: int, cut: Cut) -> None:
     """Add the launches of the gradients of keys, values and the state before all."""
     arrays, how = passes.arrays, {"config": config}
     before, end, factors = arrays.present("initial_state", "state_gradient", "factors")
@@ -168,11 +168,11 @@ def add_keys(passes: HedgehogPasses, config: LinearConfig, parts: int, segments:
             Scratch((passes.sequences, passes.heads[1], *sides)),
         )
     states: tuple[str | None, ...] = None, end, first
-    if segments > 1:
+    if cut.segments > 1:
         more = {"count": arrays.dims["features"], "to_start": before is not None}
         args = "features", "gradient", "dots", end, "state_gradients", passes.ends
         step = PlanStep(hedgehog_state_gradients, args, how | more)
-        of_all = segments, sides, (None, first)
+        of_all = cut, sides, (None, first)
         states = (
             "state_gradients",
             end,
