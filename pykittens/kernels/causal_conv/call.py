@@ -7,6 +7,7 @@ from typing import Any
 from pykittens.kernels.arrays import FLOATS, Arrays
 from pykittens.kernels.causal_conv import columns, rows
 from pykittens.kernels.causal_conv.activation import ACTIVATIONS
+from pykittens.kernels.causal_conv.ring import STAGES
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.sequences import count_sequences
 from pykittens.runtime.fakes import is_equal
@@ -77,3 +78,10 @@ def skew_of(arrays: Arrays, channels_first: bool) -> dict[str, int]:
     if not channels_first or any(others) or int(arrays.dims["n"]) % unit == 0:
         return {}
     return {"skewed": unit - 1}
+
+
+def stages_of(arrays: Arrays, *names: str) -> int:
+    """The stages of a ring for these arrays, or 0: the copy engine of Hopper moves 16-bit elements of aligned lines."""
+    is_narrow = arrays.found["x"].itemsize == 2 and "ends" not in arrays
+    is_reached = is_narrow and all(arrays.reachable(name) for name in names)
+    return STAGES if is_reached and limits_of(arrays.like).warpgroups else 0

@@ -13,11 +13,13 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.causal_conv.activation import activated, of_sum, scale_of, scaled
+from pykittens.kernels.causal_conv.ring import begin, fill, ring_of, taken
 from pykittens.kernels.causal_conv.sequences import blocks_of, is_whole, of_sequence, place_of
 from pykittens.types.dtypes import f32
 
 WARPS, CHANNELS = 4, 128  # of a block, and channels of a warp
-AT_ONCE = 8  # rows that are loaded at a time
+AT_ONCE = 8  # rows that are worked on, or loaded by lanes, at a time
+ROWS = 16  # of a stage
 
 
 def factors_of(weight: Any, bias: Any, c: Any, scale: float | None) -> tuple[list[Any], Any]:
@@ -50,29 +52,49 @@ def rows_at(x: Any, t: Any, c: Any, count: int) -> list[Any]:
 
 
 @pk.kernel
-def conv_rows(x, weight, bias, y, before, after, ends, *, span, activation):  # type: ignore[no-untyped-def]
-    """Some positions of some channels a warp; `after` is the last rows of `before` and x together."""
+def conv_rows(  # type: ignore[no-untyped-def]
+    x, weight, bias, y, before, after, ends, *, span, activation, stages=0
+):
+    """Some positions of some channels a warp; `after` is the last rows of `before` and x together.
+
+    stages: of a ring of rows, or 0 for loads by lanes.
+    """
     lead, n, channels = x.shape
     taps, scale = pk.static(weight.shape[1]), scale_of(activation, x.dtype)
     most = 5 if taps <= 4 else 4 if taps <= 6 or before is None else 3
     pk.resident(most if is_whole(x, y, before) else 2)
+    ring = ring_of(stages, WARPS, pk.st(x.dtype, ROWS, CHANNELS))
     parts = pk.cdiv(channels, CHANNELS * WARPS)
     b, part, block = pk.grid(lead, parts, blocks_of(n, span, ends))
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
         of_x, of_y = (of_sequence(t, ends, b, 0, start, length, first + span) for t in (x, y))
+        at_once = AT_ONCE if ring is None else ROWS
+        rounds = pk.cdiv(pk.minimum(first + span, length) - first, at_once)
+
+        def sources(k: Any) -> Any:
+            return (x.at(b)[block * (span // ROWS) + k, c],)
+
+        begin(ring, w, rounds, sources)
         state = None if before is None else before.at(sequence)
-        factors, bias_of = factors_of(weight, bias, c, scale)
         past = [row_of(of_x, state, first - taps + 1 + i, c) for i in range(taps - 1)]
-        ahead = rows_at(of_x, first, c, AT_ONCE)
-        for t in pk.range(first, pk.minimum(first + span, length), AT_ONCE):
-            for i in range(AT_ONCE):
-                past = [*past, ahead[i].to(f32)]
-                ahead[i] = pk.load(of_x[t + AT_ONCE + i, c], cols=CHANNELS)
+        ahead = rows_at(of_x, first, c, AT_ONCE if ring is None else 0)
+        factors, bias_of = factors_of(weight, bias, c, scale)
+        for k in pk.range(rounds):
+            t = first + k * at_once
+            (rows,) = (None,) if ring is None else taken(ring, w, k)
+            for i in range(at_once):
+                if ring is None:
+                    past = [*past, ahead[i].to(f32)]
+                    ahead[i] = pk.load(of_x[t + at_once + i, c], cols=CHANNELS)
+                else:
+                    past = [*past, pk.load(rows.row(i)).to(f32)]
                 total = weighted(bias_of, factors, past[-taps:])
                 pk.store(of_y[t + i, c], activated(activation, total, scale).to(y.dtype))
-            past = past[AT_ONCE:]
+            past = past[at_once:]
+            if ring is not None:
+                fill(ring, w, k + stages, rounds, sources)
         if after is not None and first == 0:
             whole = of_sequence(x, ends, b, 0, start, length)
             for i in range(taps - 1):
