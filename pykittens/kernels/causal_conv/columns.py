@@ -11,6 +11,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.causal_conv.activation import activated, of_sum, scale_of, scaled
+from pykittens.kernels.causal_conv.ring import Ring, begin, fill, ring_of, taken
 from pykittens.kernels.causal_conv.sequences import blocks_of, is_whole, of_sequence, place_of
 from pykittens.types.dtypes import f32
 
@@ -19,7 +20,6 @@ WARPS, POSITIONS = (
     256,
 )  # of a block, each with a channel, and positions that a warp has at a time
 AT_ONCE = 4  # times as many positions are loaded
-TURNS = 2  # times as many positions of gradients are found, after which values in registers change their places
 
 
 def line_of(x: Any, c: Any, i: Any) -> Any:
@@ -73,18 +73,32 @@ def weighted(start: Any, factors: list[Any], lines: list[Any]) -> Any:
     return total
 
 
+def ring_for(stages: int, *tensors: Any) -> Ring | None:
+    """A ring of stages of AT_ONCE times POSITIONS of a line of each tensor."""
+    return ring_of(stages, WARPS, *(pk.sv(t.dtype, AT_ONCE * POSITIONS) for t in tensors))
+
+
+def lines_at(stage: Any, x: Any, c: Any, j: Any) -> list[Any]:
+    """AT_ONCE lines from line j on: of a stage, or of the channel of a matrix."""
+    if stage is None:
+        return [line_of(x, c, j + k) for k in range(AT_ONCE)]
+    return [pk.load(stage.parts(POSITIONS)[k]) for k in range(AT_ONCE)]
+
+
 @pk.kernel
 def conv_columns(  # type: ignore[no-untyped-def]
-    x, weight, bias, y, before, after, ends, *, span, activation, skewed=0
+    x, weight, bias, y, before, after, ends, *, span, activation, stages=0, skewed=0
 ):
     """Some positions of a channel a warp; `after` is the last positions of `before` and x together.
 
-    skewed: positions that are added to those of a line, which then starts at any of them, or 0.
+    stages: of a ring of lines, or 0 for loads by lanes. skewed: positions that are added to those of a line, which then
+    starts at any of them, or 0.
     """
     lead, channels, n = x.shape
     taps = pk.static(weight.shape[1])
     is_plain = x.dtype.bytes < 4 and is_whole(x, y) and ends is None and before is None
     pk.resident(6 if is_plain else 3)
+    ring = ring_for(stages, x)
     blocks = blocks_of(n + skewed, span, ends)
     b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)
     with pk.warps(WARPS) as w:
@@ -96,17 +110,27 @@ def conv_columns(  # type: ignore[no-untyped-def]
             shift = shift_of(x, b, c)
             (of_x, of_y), stop = shifted_lines((of_x, of_y), shift), length + shift
         scale = scale_of(activation, x.dtype)
-        factors, bias_of = factors_of(weight, bias, c, scale)
-        i, stop = first // POSITIONS, pk.cdiv(pk.minimum(first + span, stop), POSITIONS)
+        i = first // POSITIONS
+        rounds = pk.cdiv(pk.minimum(first + span, stop) - first, AT_ONCE * POSITIONS)
+
+        def sources(k: Any) -> Any:
+            return (of_x[c, block * (span // (AT_ONCE * POSITIONS)) + k],)
+
+        begin(ring, w, rounds, sources)
         past = line_of(of_x, c, i - 1).to(f32)
         if before is not None:
             past = pk.where(first == 0, state_line(before.at(sequence), c), past)
-        for j in pk.range(i, stop, AT_ONCE):
-            for k, line in enumerate([line_of(of_x, c, j + k) for k in range(AT_ONCE)]):
+        factors, bias_of = factors_of(weight, bias, c, scale)
+        for k in pk.range(rounds):
+            j = i + k * AT_ONCE
+            (stage,) = (None,) if ring is None else taken(ring, w, k)
+            for turn, line in enumerate(lines_at(stage, of_x, c, j)):
                 here = line.to(f32)
                 total = weighted(bias_of, factors, taps_of(here, past, taps))
-                pk.store(of_y[c, j + k], activated(activation, total, scale).to(y.dtype))
+                pk.store(of_y[c, j + turn], activated(activation, total, scale).to(y.dtype))
                 past = here
+            if ring is not None:
+                fill(ring, w, k + stages, rounds, sources)
         if after is not None and first == 0:
             count = taps - 1
             last = pk.load(whole.window(1, length - count, length)[c, 0], cols=count)
@@ -119,13 +143,28 @@ def conv_columns(  # type: ignore[no-untyped-def]
 
 @pk.kernel
 def conv_columns_backward(  # type: ignore[no-untyped-def]
-    x, weight, bias, dy, before, d_after, ends, dx, d_before, parts, *, span, activation, skewed=0
+    x,
+    weight,
+    bias,
+    dy,
+    before,
+    d_after,
+    ends,
+    dx,
+    d_before,
+    parts,
+    *,
+    span,
+    activation,
+    stages=0,
+    skewed=0,
 ):
     """dx of some positions of a channel a warp, d_before, and what they add to dw and the gradient of the bias."""
     lead, channels, n = x.shape
     taps, blocks = pk.static(weight.shape[1]), blocks_of(n + skewed, span, ends)
     is_plain = x.dtype.bytes < 4 and is_whole(x, dy, dx) and ends is None
     pk.resident(4 if is_plain and before is None and d_after is None and taps <= 4 else 2)
+    ring = ring_for(stages, x, dy)
     b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
@@ -136,45 +175,64 @@ def conv_columns_backward(  # type: ignore[no-untyped-def]
             shift = shift_of(x, b, c)
             (of_x, of_y, of_dx), end = shifted_lines((of_x, of_y, of_dx), shift), length + shift
         scale = scale_of(activation, x.dtype)
+        i = first // POSITIONS
+        rounds = pk.cdiv(pk.minimum(first + span, end) - first, AT_ONCE * POSITIONS)
+
+        def sources(k: Any) -> Any:
+            at = block * (span // (AT_ONCE * POSITIONS)) + k
+            return of_x[c, at], of_y[c, at]
+
+        begin(ring, w, rounds, sources)
+        past = line_of(of_x, c, i - 1).to(f32)
+        if before is not None:
+            past = pk.where(first == 0, state_line(before.at(sequence), c), past)
         factors, bias_of = factors_of(weight, bias, c, scale)
-        i, last = first // POSITIONS, pk.minimum(first + span, end)
-        stop = i + pk.cdiv(last - first, TURNS * POSITIONS) * TURNS
         sums: list[Any] = [pk.zeros(f32, POSITIONS)] * (taps + 1)
+        own = pk.zeros(f32, POSITIONS)
 
         def of_sums(lines: list[Any], of_result: Any) -> Any:
             """dz, by the lines of x that it is of and its line of dy."""
             z = weighted(bias_of, factors, lines)
             return of_sum(activation, of_result.to(f32), z, scale)
 
-        def with_own(line: Any, j: Any) -> Any:
-            """A line of dx, or of d_before as the line before the first, with that of d_after."""
+        def found(own: Any, behind: Any, j: Any) -> Any:
+            """A line of dx, or of d_before as the line before the first, by its dz and that of the line behind."""
+            line = weighted(0.0, factors, behind_of(own, behind, taps))
             if d_after is None:
                 return line
-            own = d_after.at(sequence).window(1, (j * POSITIONS + taps - 1) - length, taps - 1)
-            return line + line_of(own, c, 0).to(f32)
+            of_last = d_after.at(sequence).window(1, (j * POSITIONS + taps - 1) - length, taps - 1)
+            return line + line_of(of_last, c, 0).to(f32)
 
-        # The next line that is needed is on its way while one is computed with.
-        here, past = line_of(of_x, c, stop).to(f32), line_of(of_x, c, stop - 1)
-        behind = of_sums(taps_of(here, past.to(f32), taps), line_of(of_y, c, stop))
-        here, past = past, line_of(of_x, c, stop - 2)
-        of_result = line_of(of_y, c, stop - 1)
-        for of_turns in pk.range(stop - 1, i - 1, -TURNS):
-            for turn in range(TURNS):
-                j = of_turns - turn
-                next_past, next_of_result = line_of(of_x, c, j - 2), line_of(of_y, c, j - 1)
-                earlier = past.to(f32)
-                if before is not None:
-                    earlier = pk.where(j == 0, state_line(before.at(sequence), c), earlier)
-                lines = taps_of(here.to(f32), earlier, taps)
-                own = of_sums(lines, of_result)
-                of_taps = [s + own * line for s, line in zip(sums, lines, strict=False)]
-                sums = [*of_taps, sums[taps] + own]
-                line = with_own(weighted(0.0, factors, behind_of(own, behind, taps)), j)
-                pk.store(of_dx[c, j], line.to(dx.dtype))
-                behind, here, past, of_result = own, past, next_past, next_of_result
-        if d_before is not None and first == 0:
-            line = weighted(0.0, factors, behind_of(pk.zeros(f32, POSITIONS), behind, taps))
+        def store_state(line: Any) -> None:
+            """Store the last positions of a line to d_before."""
             state = d_before.at(sequence).window(1, taps - 1 - POSITIONS, taps - 1)
-            pk.store(state[c, 0], with_own(line, -1).to(d_before.dtype))
+            pk.store(state[c, 0], line.to(d_before.dtype))
+
+        # A line of dx is found with the next one of dz.
+        for k in pk.range(rounds):
+            j = i + k * AT_ONCE
+            of_stage, of_stage_y = (None, None) if ring is None else taken(ring, w, k)
+            of_results = lines_at(of_stage_y, of_y, c, j)
+            for turn, line in enumerate(lines_at(of_stage, of_x, c, j)):
+                here = line.to(f32)
+                lines = taps_of(here, past, taps)
+                behind = of_sums(lines, of_results[turn])
+                of_taps = [s + behind * line for s, line in zip(sums, lines, strict=False)]
+                sums = [*of_taps, sums[taps] + behind]
+                if turn > 0 or k > 0:
+                    before_it = found(own, behind, j + turn - 1)
+                    pk.store(of_dx[c, j + turn - 1], before_it.to(dx.dtype))
+                elif d_before is not None and first == 0:
+                    store_state(found(own, behind, -1))
+                past, own = here, behind
+            if ring is not None:
+                fill(ring, w, k + stages, rounds, sources)
+        if rounds > 0:
+            j = i + rounds * AT_ONCE
+            lines = taps_of(line_of(of_x, c, j).to(f32), past, taps)
+            behind = of_sums(lines, line_of(of_y, c, j))
+            pk.store(of_dx[c, j - 1], found(own, behind, j - 1).to(dx.dtype))
+        elif d_before is not None and first == 0:
+            store_state(found(own, own, -1))
         for k in range(taps + 1):
             pk.store(parts[b * blocks + block, k, c], scaled(pk.sum(sums[k]), scale))

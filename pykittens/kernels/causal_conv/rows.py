@@ -104,7 +104,7 @@ def conv_rows(  # type: ignore[no-untyped-def]
 
 @pk.kernel
 def conv_rows_backward(  # type: ignore[no-untyped-def]
-    x, weight, bias, dy, before, d_after, ends, dx, d_before, parts, *, span, activation
+    x, weight, bias, dy, before, d_after, ends, dx, d_before, parts, *, span, activation, stages=0
 ):
     """dx of some positions of some channels a warp, d_before, and what they add to dw and the gradient of the bias."""
     lead, n, channels = x.shape
