@@ -163,7 +163,7 @@ def conv_columns_backward(  # type: ignore[no-untyped-def]
     lead, channels, n = x.shape
     taps, blocks = pk.static(weight.shape[1]), blocks_of(n + skewed, span, ends)
     is_plain = x.dtype.bytes < 4 and is_whole(x, dy, dx) and ends is None
-    pk.resident(4 if is_plain and before is None and d_after is None and taps <= 4 else 2)
+    pk.resident((4 if taps <= 4 else 3) if is_plain and before is None and d_after is None else 2)
     ring = ring_for(stages, x, dy)
     b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)
     with pk.warps(WARPS) as w:

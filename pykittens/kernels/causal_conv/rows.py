@@ -51,9 +51,9 @@ def rows_at(x: Any, t: Any, c: Any, count: int) -> list[Any]:
     return [pk.load(x[t + i, c], cols=CHANNELS) for i in range(count)]
 
 
-def row_at(stage: Any, ahead: list[Any], i: int) -> Any:
-    """Row i of a stage, or of those that lanes have loaded."""
-    return ahead[i] if stage is None else pk.load(stage.row(i))
+def row_at(stage: Any, row: Any, ahead: list[Any], i: int) -> Any:
+    """A row of a stage, or row i of those that lanes have loaded."""
+    return ahead[i] if stage is None else pk.load(stage.row(row))
 
 
 @pk.kernel
@@ -75,8 +75,7 @@ def conv_rows(  # type: ignore[no-untyped-def]
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
         of_x, of_y = (of_sequence(t, ends, b, 0, start, length, first + span) for t in (x, y))
-        at_once = AT_ONCE if ring is None else ROWS
-        rounds = pk.cdiv(pk.minimum(first + span, length) - first, at_once)
+        rounds = pk.cdiv(pk.minimum(first + span, length) - first, ROWS)
 
         def sources(k: Any) -> Any:
             return (x.at(b)[block * (span // ROWS) + k, c],)
@@ -87,15 +86,16 @@ def conv_rows(  # type: ignore[no-untyped-def]
         ahead = rows_at(of_x, first, c, AT_ONCE if ring is None else 0)
         factors, bias_of = factors_of(weight, bias, c, scale)
         for k in pk.range(rounds):
-            t = first + k * at_once
             (stage,) = (None,) if ring is None else taken(ring, w, k)
-            for i in range(at_once):
-                past = [*past, row_at(stage, ahead, i).to(f32)]
-                if ring is None:
-                    ahead[i] = pk.load(of_x[t + at_once + i, c], cols=CHANNELS)
-                total = weighted(bias_of, factors, past[-taps:])
-                pk.store(of_y[t + i, c], activated(activation, total, scale).to(y.dtype))
-            past = past[at_once:]
+            for some in pk.range(ROWS // AT_ONCE):
+                t = first + k * ROWS + some * AT_ONCE
+                for i in range(AT_ONCE):
+                    past = [*past, row_at(stage, some * AT_ONCE + i, ahead, i).to(f32)]
+                    if ring is None:
+                        ahead[i] = pk.load(of_x[t + AT_ONCE + i, c], cols=CHANNELS)
+                    total = weighted(bias_of, factors, past[-taps:])
+                    pk.store(of_y[t + i, c], activated(activation, total, scale).to(y.dtype))
+                past = past[AT_ONCE:]
             if ring is not None:
                 fill(ring, w, k + stages, rounds, sources)
         if after is not None and first == 0:
@@ -125,8 +125,8 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
         of_dx = of_sequence(dx, ends, b, 0, start, length, first + span).window(
             0, first, first + span
         )
-        at_once = ROWS if ring is not None else 4 if taps <= 4 else 8
-        rounds = pk.cdiv(pk.minimum(first + span, length) - first, at_once)
+        at_once = AT_ONCE if ring is not None or taps > 4 else 4
+        rounds = pk.cdiv(pk.minimum(first + span, length) - first, ROWS)
 
         def sources(k: Any) -> Any:
             at = block * (span // ROWS) + k
@@ -165,26 +165,28 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
                 own = found(of_rows, i - taps + 1)
                 pk.store(d_before[sequence, i, c], own.to(d_before.dtype))
         for k in pk.range(rounds):
-            t = first + k * at_once
             held = (None, None) if ring is None else taken(ring, w, k)
-            for i in range(at_once):
-                row, of_result = (
-                    row_at(s, rows, i) for s, rows in zip(held, (ahead, of_ahead), strict=True)
-                )
-                if ring is None:
-                    ahead[i], of_ahead[i] = (
-                        pk.load(y[t + at_once + i, c], cols=CHANNELS) for y in (of_x, of_y)
+            for some in pk.range(ROWS // at_once):
+                t = first + k * ROWS + some * at_once
+                for i in range(at_once):
+                    row, of_result = (
+                        row_at(stage, some * at_once + i, rows, i)
+                        for stage, rows in zip(held, (ahead, of_ahead), strict=True)
                     )
-                past = [*past, row.to(f32)]
-                own = of_sums(past[-taps:], of_result)
-                of_taps = [s + own * row for s, row in zip(sums, past[-taps:], strict=False)]
-                sums, of_past = [*of_taps, sums[taps] + own], [*of_past, own]
-                store_row(of_past[-taps:], t + i - taps + 1)
-            past, of_past = past[at_once:], of_past[at_once:]
+                    if ring is None:
+                        ahead[i], of_ahead[i] = (
+                            pk.load(y[t + at_once + i, c], cols=CHANNELS) for y in (of_x, of_y)
+                        )
+                    past = [*past, row.to(f32)]
+                    own = of_sums(past[-taps:], of_result)
+                    of_taps = [s + own * row for s, row in zip(sums, past[-taps:], strict=False)]
+                    sums, of_past = [*of_taps, sums[taps] + own], [*of_past, own]
+                    store_row(of_past[-taps:], t + i - taps + 1)
+                past, of_past = past[at_once:], of_past[at_once:]
             if ring is not None:
                 fill(ring, w, k + stages, rounds, sources)
         # The last rows need those of dz behind, which the next block counts.
-        t = first + rounds * at_once
+        t = first + rounds * ROWS
         if ring is not None:
             ahead, of_ahead = (rows_at(y, t, c, taps - 1) for y in (of_x, of_y))
         for i in range(taps - 1):
