@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from pykittens.kernels.arrays import FLOATS, Arrays
+from pykittens.kernels.arrays import FLOATS, Arrays, has_lines, reshaped
 from pykittens.kernels.causal_conv import columns, rows
 from pykittens.kernels.causal_conv.activation import ACTIVATIONS
 from pykittens.kernels.causal_conv.ring import STAGES
@@ -15,6 +16,8 @@ from pykittens.runtime.fakes import is_equal
 TAPS = range(2, 9)
 # Of blocks, in units of 16 rows or 1,024 positions of a line.
 SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+FLAT = 2**31 - 2**16  # elements, whose positions are int32
 
 
 def specs(channels_first: bool) -> tuple[str, str]:
@@ -80,8 +83,20 @@ def skew_of(arrays: Arrays, channels_first: bool) -> dict[str, int]:
     return {"skewed": unit - 1}
 
 
-def stages_of(arrays: Arrays, *names: str) -> int:
-    """The stages of a ring for these arrays, or 0: the copy engine of Hopper moves 16-bit elements of aligned lines."""
-    is_narrow = arrays.found["x"].itemsize == 2 and "ends" not in arrays
-    is_reached = is_narrow and all(arrays.reachable(name) for name in names)
-    return STAGES if is_reached and limits_of(arrays.like).warpgroups else 0
+def stages_of(arrays: Arrays, skew: dict[str, int], *names: str) -> int:
+    """The stages of a ring for these arrays, or 0: the copy engine of Hopper moves 16-bit elements of aligned lines.
+
+    Of lines that start at any position it moves what lies around them, if arrays can be taken as one line.
+    """
+    if "ends" in arrays or arrays.found["x"].itemsize != 2 or not limits_of(arrays.like).warpgroups:
+        return 0
+    if skew:
+        shape = (math.prod(arrays.found["x"].shape),)
+        views = [
+            None if name in arrays.copies else reshaped(arrays.views[name], shape) for name in names
+        ]
+        if shape[0] >= FLAT or not all(view is not None and has_lines(view) for view in views):
+            return 0
+        for name, view in zip(names, views, strict=True):
+            arrays.view(name, view)
+    return STAGES if all(map(arrays.reachable, names)) else 0

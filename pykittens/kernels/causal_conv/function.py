@@ -111,7 +111,7 @@ def causal_conv(
     args = ("x", "weight", of_bias, "out", before, "state" if return_state else None, ends)
     span = span_of(arrays, channels_first, 6 if channels_first else 5)
     skew = skew_of(arrays, channels_first)
-    stages = stages_of(arrays, "x")
+    stages = stages_of(arrays, skew, "x")
     constants = {"span": span, "activation": activation, "stages": stages, **skew}
     kernel = conv_columns if channels_first else conv_rows
     return Plan(arrays, [PlanStep(kernel, args, constants)], result=result)

@@ -76,7 +76,7 @@ def causal_conv_backward(
     of_bias, before, behind, of_ends = arrays.present(*names)
     d_bias, d_before = "d_bias" if of_bias else None, "d_initial_state" if before else None
     args = ("x", "weight", of_bias, "gradient", before, behind, of_ends, "dx", d_before, "parts")
-    stages = stages_of(arrays, "x", "gradient")
+    stages = stages_of(arrays, skew, "x", "gradient")
     constants = {"span": span, "activation": activation, "stages": stages, **skew}
     steps = [
         PlanStep(conv_columns_backward if channels_first else conv_rows_backward, args, constants),
