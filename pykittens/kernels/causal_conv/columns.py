@@ -151,7 +151,7 @@ def conv_columns(  # type: ignore[no-untyped-def]
     lead, channels, n = y.shape
     taps = pk.static(weight.shape[1])
     is_plain = x.dtype.bytes < 4 and is_whole(x, y) and ends is None and before is None
-    pk.resident(6 if is_plain else 3)
+    pk.resident(6 if is_plain else 4 if is_flat(x) else 3)
     ring, turns = ring_for(stages, x), 1 if is_flat(x) else AT_ONCE
     blocks = blocks_of(n + skewed, span, ends)
     b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)

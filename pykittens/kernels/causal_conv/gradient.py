@@ -21,6 +21,7 @@ SIDE = 64  # partial sums and channels that a block takes at a time
 @pk.kernel
 def sum_parts(parts, d_weight, d_bias):  # type: ignore[no-untyped-def]
     """The gradient of a tap of some channels, or of the bias, by partial sums (parts, taps + 1, channels)."""
+    pk.overlap()
     count, _, channels = parts.shape
     taps = d_weight.shape[1]
     tap, c = pk.grid(taps if d_bias is None else taps + 1, pk.cdiv(channels, SIDE))
@@ -67,8 +68,10 @@ def causal_conv_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    span = span_of(arrays, channels_first, 4)
-    skew = skew_of(arrays, channels_first)
+    skew, taps = skew_of(arrays, channels_first), int(dims["taps"])
+    of_lines = (4 if taps <= 4 else 3) - bool(skew)
+    resident = of_lines if channels_first else 3 if taps <= 6 else 2
+    span = span_of(arrays, channels_first, resident, more=2 * (taps + 1))
     positions = dims["n"] + skew.get("skewed", 0)
     blocks = dims["batch"] * blocks_of(positions, span, arrays.views.get("ends"))
     scratch = {"parts": Scratch((blocks, dims["taps"] + 1, dims["channels"]))}
