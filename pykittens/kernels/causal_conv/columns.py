@@ -225,7 +225,7 @@ def conv_columns_backward(  # type: ignore[no-untyped-def]
     pk.resident(
         (4 if is_plain else 3) if taps <= 4 and (is_plain or is_flat(x)) else 3 if is_plain else 2
     )
-    ring, turns = ring_for(stages, x, dy), 1 if is_flat(x) else 2
+    ring, turns = ring_for(stages, x, dy), 1 if is_flat(x) or (not stages and taps > 6) else 2
     b, part, block = pk.grid(lead, pk.cdiv(channels, WARPS), blocks)
     with pk.warps(WARPS) as w:
         c = part * WARPS + w

@@ -66,7 +66,7 @@ def conv_rows(  # type: ignore[no-untyped-def]
     """
     lead, n, channels = x.shape
     taps, scale = pk.static(weight.shape[1]), scale_of(activation, x.dtype)
-    most = 5 if taps <= 4 else 4 if taps <= 6 or before is None else 3
+    most = (4 if taps > 4 else 5) if before is None else 4 if taps <= 6 else 3
     pk.resident(most if is_whole(x, y, before) else 2)
     ring = ring_of(stages, WARPS, pk.st(x.dtype, ROWS, CHANNELS))
     parts = pk.cdiv(channels, CHANNELS * WARPS)
@@ -125,7 +125,7 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
         of_dx = of_sequence(dx, ends, b, 0, start, length, first + span).window(
             0, first, first + span
         )
-        at_once = AT_ONCE if ring is not None or taps > 4 else 4
+        at_once = 4 if ring is None else AT_ONCE
         rounds = pk.cdiv(pk.minimum(first + span, length) - first, ROWS)
 
         def sources(k: Any) -> Any:
@@ -187,7 +187,7 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
                 fill(ring, w, k + stages, rounds, sources)
         # The last rows need those of dz behind, which the next block counts.
         t = first + rounds * ROWS
-        if ring is not None:
+        if ring is not None or taps - 1 > at_once:
             ahead, of_ahead = (rows_at(y, t, c, taps - 1) for y in (of_x, of_y))
         for i in range(taps - 1):
             past = [*past, ahead[i].to(f32)]
