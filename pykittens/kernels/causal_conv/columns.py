@@ -299,5 +299,5 @@ def conv_columns_backward(  # type: ignore[no-untyped-def]
             pk.store(of_dx[c, j - 1], found(own, behind, j - 1).to(dx.dtype))
         elif d_before is not None and first == 0:
             store_state(found(own, own, -1))
-        for k in range(taps + 1):
-            pk.store(parts[b * blocks + block, k, c], scaled(pk.sum(sums[k]), scale))
+        for tap in range(taps + 1):
+            pk.store(parts[b * blocks + block, tap, c], scaled(pk.sum(sums[tap]), scale))
