@@ -189,6 +189,21 @@ def test_the_copy_engine_moves_aligned_elements_of_one_sequence():
         assert stages_of(causal_conv.plan(**arrays)) == 0
 
 
+def moved(x):
+    """The array, which starts at no multiple of 16 bytes."""
+    memory = np.zeros(x.size + 9, x.dtype)
+    place = next(i for i in range(9) if (memory.ctypes.data + i * x.itemsize) % 16)
+    memory[place : place + x.size] = x.reshape(-1)
+    return memory[place : place + x.size].reshape(x.shape)
+
+
+def test_lines_of_memory_at_any_address():
+    arrays = given(515, 6, channels_first=True)
+    arrays["x"] = moved(arrays["x"])
+    assert stages_of(causal_conv.plan(**arrays)) == 0
+    check(arrays, activation="silu")
+
+
 @pytest.mark.parametrize("length", [1, 7, 1023, 1025, 2051, 6001])
 def test_lines_at_any_address_end_where_others_begin(length):
     arrays = given(length, 5, channels_first=True)

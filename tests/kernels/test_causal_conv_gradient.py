@@ -12,7 +12,7 @@ from pykittens.kernels.causal_conv.reference import reference
 from tests import tolerance
 from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
-from tests.kernels.test_causal_conv import BOTH, given, long_blocks, state_of  # noqa: F401
+from tests.kernels.test_causal_conv import BOTH, given, long_blocks, moved, state_of  # noqa: F401
 from tests.runtime.c_programs import needs_compiler
 
 BF16 = ml_dtypes.bfloat16
@@ -216,3 +216,12 @@ def test_lines_at_any_address_have_no_fault():
 def test_rounds_of_stages_have_no_fault(length, channels_first, long_blocks):  # noqa: F811
     arrays = given(length, 2, channels_first=True) if channels_first else given(length % 79, 72)
     check_plan(causal_conv_backward.plan(**arrays, gradient=arrays["x"].copy(), activation="silu"))
+
+
+def test_lines_of_memory_at_any_address():
+    arrays = given(515, 6, channels_first=True)
+    gradient = np.random.default_rng(1).standard_normal(arrays["x"].shape).astype(BF16)
+    wanted = causal_conv_backward(**arrays, gradient=gradient)
+    found = causal_conv_backward(**arrays, gradient=moved(gradient))
+    for f, w in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(f.astype(np.float32), w.astype(np.float32), rtol=0.01, atol=0.02)

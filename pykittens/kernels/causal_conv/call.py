@@ -92,13 +92,17 @@ def stages_of(arrays: Arrays, skew: dict[str, int], *names: str) -> int:
     """
     if "ends" in arrays or arrays.found["x"].itemsize != 2 or not limits_of(arrays.like).warpgroups:
         return 0
+    own = {name: arrays.views[name] for name in names}
     if skew:
         shape = (math.prod(arrays.found["x"].shape),)
-        views = [
-            None if name in arrays.copies else reshaped(arrays.views[name], shape) for name in names
-        ]
-        if shape[0] >= FLAT or not all(view is not None and has_lines(view) for view in views):
+        views = [None if name in arrays.copies else reshaped(x, shape) for name, x in own.items()]
+        ends_at = shape[0] + columns.WARPS * int(arrays.dims["n"])  # of the last block's lines
+        if ends_at >= FLAT or not all(view is not None and has_lines(view) for view in views):
             return 0
         for name, view in zip(names, views, strict=True):
             arrays.view(name, view)
-    return STAGES if all(map(arrays.reachable, names)) else 0
+    if all(map(arrays.reachable, names)):
+        return STAGES
+    for name, view in own.items():
+        arrays.view(name, view)
+    return 0
