@@ -125,7 +125,7 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
         of_dx = of_sequence(dx, ends, b, 0, start, length, first + span).window(
             0, first, first + span
         )
-        at_once = 4 if ring is None else AT_ONCE
+        at_once = AT_ONCE if ring is not None else 4 if taps <= 6 else 2
         rounds = pk.cdiv(pk.minimum(first + span, length) - first, ROWS)
 
         def sources(k: Any) -> Any:
