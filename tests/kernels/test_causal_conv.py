@@ -8,7 +8,7 @@ import pytest
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.causal_conv import causal_conv
+from pykittens.kernels.causal_conv import call, causal_conv
 from pykittens.kernels.causal_conv.call import span_of
 from pykittens.kernels.causal_conv.function import inputs
 from pykittens.kernels.causal_conv.reference import reference
@@ -135,12 +135,82 @@ def test_blocks_fill_the_gpu():
     arrays = Arrays("causal_conv", x=np.zeros(1))
     for sizes, of_rows, of_lines in (
         ((1, 512, 1000), 16, 1024),
-        ((8, 4096, 4096), 64, 4096),
-        ((3, 3000, 5001), 48, 6144),
-        ((8, 4096, 65536), 256, 32768),
+        ((8, 4096, 4096), 256, 4096),
+        ((3, 3000, 5001), 80, 5120),
+        ((8, 4096, 65536), 608, 32768),
     ):
         arrays.dims |= dict(zip(("batch", "channels", "n"), sizes, strict=True))
         assert (span_of(arrays, False, 5), span_of(arrays, True, 6)) == (of_rows, of_lines)
+
+
+def stages_of(plan):
+    """The stages of the first launch of a plan."""
+    return plan.steps[0].constants["stages"]
+
+
+@pytest.fixture
+def long_blocks(monkeypatch):
+    """Blocks of several rounds, which small problems do not have."""
+    monkeypatch.setattr(call, "SPANS", (5,))
+
+
+@BOTH
+@pytest.mark.parametrize("taps", [2, 4, 8])
+@pytest.mark.parametrize("length", [80, 200, 4096, 5120, 5125, 12000])
+def test_rounds_of_stages(length, taps, channels_first, long_blocks):
+    arrays = (
+        given(length, 3, taps, channels_first=True)
+        if channels_first
+        else given(length % 999, 72, taps)
+    )
+    assert stages_of(causal_conv.plan(**arrays)) == 2
+    check(arrays, activation="silu")
+
+
+@BOTH
+@pytest.mark.parametrize("length", [4160, 4163])
+def test_rounds_of_stages_have_no_fault(length, channels_first, long_blocks):
+    arrays = given(length, 2, channels_first=True) if channels_first else given(length % 79, 72)
+    check_plan(causal_conv.plan(**arrays, activation="silu", return_state=True))
+
+
+def test_the_copy_engine_moves_aligned_elements_of_one_sequence():
+    lines, rows = given(515, 6, channels_first=True), given(40, 72)
+    assert stages_of(causal_conv.plan(**lines)) == 2
+    ends = np.array([0, 40], np.int32)
+    apart = np.repeat(lines["x"], 2, axis=1)[:, ::2]
+    for arrays in (
+        lines | {"x": apart},
+        lines | {"initial_state": state_of(lines)},
+        given(40, 71),
+        given(40, 72, dtype="f32"),
+        rows | {"x": rows["x"][:1], "ends": ends},
+    ):
+        assert stages_of(causal_conv.plan(**arrays)) == 0
+
+
+def moved(x):
+    """The array, which starts at no multiple of 16 bytes."""
+    memory = np.zeros(x.size + 9, x.dtype)
+    place = next(i for i in range(9) if (memory.ctypes.data + i * x.itemsize) % 16)
+    memory[place : place + x.size] = x.reshape(-1)
+    return memory[place : place + x.size].reshape(x.shape)
+
+
+def test_lines_of_memory_at_any_address():
+    arrays = given(515, 6, channels_first=True)
+    arrays["x"] = moved(arrays["x"])
+    assert stages_of(causal_conv.plan(**arrays)) == 0
+    check(arrays, activation="silu")
+
+
+@pytest.mark.parametrize("length", [1, 7, 1023, 1025, 2051, 6001])
+def test_lines_at_any_address_end_where_others_begin(length):
+    arrays = given(length, 5, channels_first=True)
+    exact = reference(**arrays, activation="silu")
+    arrays["x"][:, 1::2] = np.nan
+    found = causal_conv(**arrays, activation="silu")[:, ::2].astype(np.float64)
+    assert np.abs(found - exact[:, ::2]).max() <= tolerance.unit(BF16) * np.abs(exact).max()
 
 
 def test_what_does_not_fit_is_refused():

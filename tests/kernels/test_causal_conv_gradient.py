@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from pykittens.errors import ArgumentError
-from pykittens.kernels.causal_conv import causal_conv_backward
+from pykittens.kernels.causal_conv import call, causal_conv_backward
 from pykittens.kernels.causal_conv.reference import reference
 from tests import tolerance
 from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
-from tests.kernels.test_causal_conv import BOTH, given, state_of
+from tests.kernels.test_causal_conv import BOTH, given, long_blocks, moved, state_of  # noqa: F401
 from tests.runtime.c_programs import needs_compiler
 
 BF16 = ml_dtypes.bfloat16
@@ -121,6 +121,31 @@ def test_without_bias_and_states(channels_first):
         assert np.abs(f.astype(np.float64) - w).max() <= 2**-8 * np.abs(w).max()
 
 
+@pytest.mark.parametrize("taps", [2, 4, 8])
+@pytest.mark.parametrize("length", [1, 9, 1025, 2051, 3504, 5120, 6001])
+@pytest.mark.parametrize("units", [1, 5])
+@BOTH
+def test_lines_and_rows_without_states(length, taps, units, channels_first, monkeypatch):
+    monkeypatch.setattr(call, "SPANS", (units,))
+    n, channels = (length, 4) if channels_first else (length % 101, 72)
+    arrays = given(n, channels, taps, channels_first=channels_first)
+    x = arrays["x"]
+    gradient = np.random.default_rng(1).standard_normal(x.shape).astype(BF16)
+    wanted = gradients(**arrays, gradient=gradient, activation="silu")
+    others = (
+        slice(1, None, 2),
+        slice(None, None, 2),
+    )  # channels that are not numbers, and those beside
+    if channels_first:
+        x[:, others[0]] = gradient[:, others[0]] = np.nan
+    found = causal_conv_backward(**arrays, gradient=gradient, activation="silu")
+    turned = found[0].swapaxes(1, 2) if channels_first else found[0]
+    pairs = zip((turned.reshape(-1, channels), *(f.T for f in found[1:])), wanted, strict=False)
+    for f, w in ((f, w if i == 0 else w.T) for i, (f, w) in enumerate(pairs)):
+        error = np.abs(f.astype(np.float64) - w)[..., others[1]].max()
+        assert error <= 2 * tolerance.unit(BF16) * np.abs(w).max() + 1e-6
+
+
 def test_the_reference_is_beside_finite_differences():
     rng = np.random.default_rng(0)
     arrays = {n: rng.standard_normal(s) for n, s in (("x", (1, 9, 3)), ("weight", (3, 4)))}
@@ -184,3 +209,19 @@ def test_no_launch_has_a_fault(packed, channels_first):
 def test_lines_at_any_address_have_no_fault():
     arrays = given(515, 6, batch=2, channels_first=True)
     check_plan(causal_conv_backward.plan(**arrays, gradient=arrays["x"].copy(), activation="silu"))
+
+
+@BOTH
+@pytest.mark.parametrize("length", [4160, 4163])
+def test_rounds_of_stages_have_no_fault(length, channels_first, long_blocks):  # noqa: F811
+    arrays = given(length, 2, channels_first=True) if channels_first else given(length % 79, 72)
+    check_plan(causal_conv_backward.plan(**arrays, gradient=arrays["x"].copy(), activation="silu"))
+
+
+def test_lines_of_memory_at_any_address():
+    arrays = given(515, 6, channels_first=True)
+    gradient = np.random.default_rng(1).standard_normal(arrays["x"].shape).astype(BF16)
+    wanted = causal_conv_backward(**arrays, gradient=gradient)
+    found = causal_conv_backward(**arrays, gradient=moved(gradient))
+    for f, w in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(f.astype(np.float32), w.astype(np.float32), rtol=0.01, atol=0.02)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from pykittens.kernels.arrays import FLOATS, Arrays
+from pykittens.kernels.arrays import FLOATS, Arrays, has_lines, reshaped
 from pykittens.kernels.causal_conv import columns, rows
 from pykittens.kernels.causal_conv.activation import ACTIVATIONS
+from pykittens.kernels.causal_conv.ring import STAGES
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.sequences import count_sequences
 from pykittens.runtime.fakes import is_equal
 
 TAPS = range(2, 9)
 # Of blocks, in units of 16 rows or 1,024 positions of a line.
-SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+SPANS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 19, 22, 26, 32, 38, 44)
+
+FLAT = 2**31 - 2**16  # elements, whose positions are int32
 
 
 def specs(channels_first: bool) -> tuple[str, str]:
@@ -48,21 +52,23 @@ def check(arrays: Arrays, activation: Any, channels_first: Any) -> None:
         raise arrays.fail(f"`x` must have elements, not the shape {arrays.found['x'].shape}")
 
 
-def span_of(arrays: Arrays, channels_first: bool, resident: int) -> int:
+def span_of(arrays: Arrays, channels_first: bool, resident: int, more: int = 0) -> int:
     """Positions of a block, so that blocks take the least time if `resident` at once share a multiprocessor.
 
-    A block takes the time of its positions and of some more: it loads weights, and positions before its own. The last
-    blocks leave a part of the GPU idle, a quarter of their time on average. A kernel is compiled for each of few spans.
+    A block takes the time of its positions and of some more: it loads weights, and positions before its own; `more` is
+    that of what it stores once. The last blocks take less if fewer of them share a multiprocessor, but half of the time
+    at least. Some blocks take longer than others, which an eighth of one stands for. A kernel is compiled for each of
+    few spans.
     """
     batch, n, channels = (int(arrays.dims[axis]) for axis in ("batch", "n", "channels"))
-    of_block, unit, more = rows.CHANNELS * rows.WARPS, 2 * rows.AT_ONCE, 16
+    of_block, unit, own = rows.CHANNELS * rows.WARPS, rows.ROWS, 16
     if channels_first:
-        of_block, unit, more = columns.WARPS, columns.POSITIONS * columns.AT_ONCE, 512
-    parts = batch * -(-channels // of_block)
-    slots = resident * limits_of(arrays.like).multiprocessors
+        of_block, unit, own = columns.WARPS, columns.POSITIONS * columns.AT_ONCE, 512
+    parts, count = batch * -(-channels // of_block), limits_of(arrays.like).multiprocessors
 
     def time(span: int) -> float:
-        return -(-parts * -(-n // span) // slots) * (span + more) + span / 4
+        turns, rest = divmod(-(-parts * -(-n // span) // count), resident)
+        return (turns + bool(rest) * max(rest / resident, 0.5)) * (span + own + more) + span / 8
 
     return min((unit * units for units in SPANS), key=time)
 
@@ -77,3 +83,26 @@ def skew_of(arrays: Arrays, channels_first: bool) -> dict[str, int]:
     if not channels_first or any(others) or int(arrays.dims["n"]) % unit == 0:
         return {}
     return {"skewed": unit - 1}
+
+
+def stages_of(arrays: Arrays, skew: dict[str, int], *names: str) -> int:
+    """The stages of a ring for these arrays, or 0: the copy engine of Hopper moves 16-bit elements of aligned lines.
+
+    Of lines that start at any position it moves what lies around them, if arrays can be taken as one line.
+    """
+    if "ends" in arrays or arrays.found["x"].itemsize != 2 or not limits_of(arrays.like).warpgroups:
+        return 0
+    own = {name: arrays.views[name] for name in names}
+    if skew:
+        shape = (math.prod(arrays.found["x"].shape),)
+        views = [None if name in arrays.copies else reshaped(x, shape) for name, x in own.items()]
+        ends_at = shape[0] + columns.WARPS * int(arrays.dims["n"])  # of the last block's lines
+        if ends_at >= FLAT or not all(view is not None and has_lines(view) for view in views):
+            return 0
+        for name, view in zip(names, views, strict=True):
+            arrays.view(name, view)
+    if all(map(arrays.reachable, names)):
+        return STAGES
+    for name, view in own.items():
+        arrays.view(name, view)
+    return 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.causal_conv.call import check, skew_of, span_of
+from pykittens.kernels.causal_conv.call import check, skew_of, span_of, stages_of
 from pykittens.kernels.causal_conv.columns import conv_columns_backward
 from pykittens.kernels.causal_conv.rows import conv_rows_backward
 from pykittens.kernels.causal_conv.sequences import blocks_of
@@ -21,6 +21,7 @@ SIDE = 64  # partial sums and channels that a block takes at a time
 @pk.kernel
 def sum_parts(parts, d_weight, d_bias):  # type: ignore[no-untyped-def]
     """The gradient of a tap of some channels, or of the bias, by partial sums (parts, taps + 1, channels)."""
+    pk.overlap()
     count, _, channels = parts.shape
     taps = d_weight.shape[1]
     tap, c = pk.grid(taps if d_bias is None else taps + 1, pk.cdiv(channels, SIDE))
@@ -67,8 +68,10 @@ def causal_conv_backward(
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    span = span_of(arrays, channels_first, 4)
-    skew = skew_of(arrays, channels_first)
+    skew, taps = skew_of(arrays, channels_first), int(dims["taps"])
+    of_lines = (4 if taps <= 4 else 3) - bool(skew)
+    resident = of_lines if channels_first else 3 if taps <= 6 else 2
+    span = span_of(arrays, channels_first, resident, more=2 * (taps + 1))
     positions = dims["n"] + skew.get("skewed", 0)
     blocks = dims["batch"] * blocks_of(positions, span, arrays.views.get("ends"))
     scratch = {"parts": Scratch((blocks, dims["taps"] + 1, dims["channels"]))}
@@ -76,7 +79,8 @@ def causal_conv_backward(
     of_bias, before, behind, of_ends = arrays.present(*names)
     d_bias, d_before = "d_bias" if of_bias else None, "d_initial_state" if before else None
     args = ("x", "weight", of_bias, "gradient", before, behind, of_ends, "dx", d_before, "parts")
-    constants = {"span": span, "activation": activation, **skew}
+    stages = stages_of(arrays, skew, "x", "gradient")
+    constants = {"span": span, "activation": activation, "stages": stages, **skew}
     steps = [
         PlanStep(conv_columns_backward if channels_first else conv_rows_backward, args, constants),
         PlanStep(sum_parts, ("parts", "d_weight", d_bias)),

@@ -13,11 +13,13 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.causal_conv.activation import activated, of_sum, scale_of, scaled
+from pykittens.kernels.causal_conv.ring import begin, fill, ring_of, taken
 from pykittens.kernels.causal_conv.sequences import blocks_of, is_whole, of_sequence, place_of
 from pykittens.types.dtypes import f32
 
 WARPS, CHANNELS = 4, 128  # of a block, and channels of a warp
-AT_ONCE = 8  # rows that are loaded at a time
+AT_ONCE = 8  # rows that are worked on, or loaded by lanes, at a time
+ROWS = 16  # of a stage
 
 
 def factors_of(weight: Any, bias: Any, c: Any, scale: float | None) -> tuple[list[Any], Any]:
@@ -49,30 +51,53 @@ def rows_at(x: Any, t: Any, c: Any, count: int) -> list[Any]:
     return [pk.load(x[t + i, c], cols=CHANNELS) for i in range(count)]
 
 
+def row_at(stage: Any, row: Any, ahead: list[Any], i: int) -> Any:
+    """A row of a stage, or row i of those that lanes have loaded."""
+    return ahead[i] if stage is None else pk.load(stage.row(row))
+
+
 @pk.kernel
-def conv_rows(x, weight, bias, y, before, after, ends, *, span, activation):  # type: ignore[no-untyped-def]
-    """Some positions of some channels a warp; `after` is the last rows of `before` and x together."""
+def conv_rows(  # type: ignore[no-untyped-def]
+    x, weight, bias, y, before, after, ends, *, span, activation, stages=0
+):
+    """Some positions of some channels a warp; `after` is the last rows of `before` and x together.
+
+    stages: of a ring of rows, or 0 for loads by lanes.
+    """
     lead, n, channels = x.shape
     taps, scale = pk.static(weight.shape[1]), scale_of(activation, x.dtype)
-    most = 5 if taps <= 4 else 4 if taps <= 6 or before is None else 3
+    most = (4 if taps > 4 else 5) if before is None else 4 if taps <= 6 else 3
     pk.resident(most if is_whole(x, y, before) else 2)
+    ring = ring_of(stages, WARPS, pk.st(x.dtype, ROWS, CHANNELS))
     parts = pk.cdiv(channels, CHANNELS * WARPS)
     b, part, block = pk.grid(lead, parts, blocks_of(n, span, ends))
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
         of_x, of_y = (of_sequence(t, ends, b, 0, start, length, first + span) for t in (x, y))
+        rounds = pk.cdiv(pk.minimum(first + span, length) - first, ROWS)
+
+        def sources(k: Any) -> Any:
+            return (x.at(b)[block * (span // ROWS) + k, c],)
+
+        begin(ring, w, rounds, sources)
         state = None if before is None else before.at(sequence)
-        factors, bias_of = factors_of(weight, bias, c, scale)
         past = [row_of(of_x, state, first - taps + 1 + i, c) for i in range(taps - 1)]
-        ahead = rows_at(of_x, first, c, AT_ONCE)
-        for t in pk.range(first, pk.minimum(first + span, length), AT_ONCE):
-            for i in range(AT_ONCE):
-                past = [*past, ahead[i].to(f32)]
-                ahead[i] = pk.load(of_x[t + AT_ONCE + i, c], cols=CHANNELS)
-                total = weighted(bias_of, factors, past[-taps:])
-                pk.store(of_y[t + i, c], activated(activation, total, scale).to(y.dtype))
-            past = past[AT_ONCE:]
+        ahead = rows_at(of_x, first, c, AT_ONCE if ring is None else 0)
+        factors, bias_of = factors_of(weight, bias, c, scale)
+        for k in pk.range(rounds):
+            (stage,) = (None,) if ring is None else taken(ring, w, k)
+            for some in pk.range(ROWS // AT_ONCE):
+                t = first + k * ROWS + some * AT_ONCE
+                for i in range(AT_ONCE):
+                    past = [*past, row_at(stage, some * AT_ONCE + i, ahead, i).to(f32)]
+                    if ring is None:
+                        ahead[i] = pk.load(of_x[t + AT_ONCE + i, c], cols=CHANNELS)
+                    total = weighted(bias_of, factors, past[-taps:])
+                    pk.store(of_y[t + i, c], activated(activation, total, scale).to(y.dtype))
+                past = past[AT_ONCE:]
+            if ring is not None:
+                fill(ring, w, k + stages, rounds, sources)
         if after is not None and first == 0:
             whole = of_sequence(x, ends, b, 0, start, length)
             for i in range(taps - 1):
@@ -82,72 +107,91 @@ def conv_rows(x, weight, bias, y, before, after, ends, *, span, activation):  # 
 
 @pk.kernel
 def conv_rows_backward(  # type: ignore[no-untyped-def]
-    x, weight, bias, dy, before, d_after, ends, dx, d_before, parts, *, span, activation
+    x, weight, bias, dy, before, d_after, ends, dx, d_before, parts, *, span, activation, stages=0
 ):
     """dx of some positions of some channels a warp, d_before, and what they add to dw and the gradient of the bias."""
     lead, n, channels = x.shape
     taps, blocks = pk.static(weight.shape[1]), blocks_of(n, span, ends)
     scale = scale_of(activation, x.dtype)
-    # After as many rows as there are taps, each row in registers is in the place of another.
-    at_once = max(taps, 4)
-    most = 3 if before is not None or d_after is not None else 4
-    pk.resident((most if taps <= 4 else 3 if taps <= 6 else 2) if is_whole(x, dy, dx) else 2)
+    pk.resident(3 if taps <= 6 and is_whole(x, dy, dx) else 2)
+    ring = ring_of(stages, WARPS, *(pk.st(t.dtype, ROWS, CHANNELS) for t in (x, dy)))
     b, part, block = pk.grid(lead, pk.cdiv(channels, CHANNELS * WARPS), blocks)
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
-        stops = first + (span + taps - 1), first + (span + taps - 1), first + span
-        of_x, of_y, of_dx = (
-            of_sequence(t, ends, b, 0, start, length, stop)
-            for t, stop in zip((x, dy, dx), stops, strict=True)
+        stop = first + (span + taps - 1)
+        of_x, of_y = (of_sequence(t, ends, b, 0, start, length, stop) for t in (x, dy))
+        # Rows before those of the block are not stored.
+        of_dx = of_sequence(dx, ends, b, 0, start, length, first + span).window(
+            0, first, first + span
         )
+        at_once = AT_ONCE if ring is not None else 4 if taps <= 6 else 2
+        rounds = pk.cdiv(pk.minimum(first + span, length) - first, ROWS)
+
+        def sources(k: Any) -> Any:
+            at = block * (span // ROWS) + k
+            return x.at(b)[at, c], dy.at(b)[at, c]
+
+        begin(ring, w, rounds, sources)
         state = None if before is None else before.at(sequence)
+        past = [row_of(of_x, state, first - taps + 1 + i, c) for i in range(taps - 1)]
+        count = at_once if ring is None else 0
+        ahead, of_ahead = (rows_at(y, first, c, count) for y in (of_x, of_y))
         factors, bias_of = factors_of(weight, bias, c, scale)
-        is_first: Any = (first == 0).to(f32)
         sums: list[Any] = [pk.zeros(f32, CHANNELS)] * (taps + 1)
+        of_past: list[Any] = [pk.zeros(f32, CHANNELS)] * (taps - 1)
 
-        def counted(rows: list[Any], sums: list[Any], of_result: Any, factor: Any) -> Any:
-            """dz, by the rows of x that it is of and its row of dy; and the sums with `factor` times its own."""
-            found = of_sum(activation, of_result, weighted(bias_of, factors, rows), scale)
-            own = found if factor is None else found * factor
-            of_taps = [s + own * r for s, r in zip(sums, rows, strict=False)]
-            return found, [*of_taps, sums[taps] + own]
+        def of_sums(rows: list[Any], of_result: Any) -> Any:
+            """dz, by the rows of x that it is of and its row of dy."""
+            return of_sum(activation, of_result.to(f32), weighted(bias_of, factors, rows), scale)
 
-        def with_own(row: Any, t: Any) -> Any:
-            """A row of dx, or of d_before at negative positions, with that of d_after."""
+        def found(of_rows: list[Any], t: Any) -> Any:
+            """A row of dx, or of d_before at negative positions, by the rows of dz that there are from its own on."""
+            zero = pk.zeros(f32, CHANNELS)
+            row = weighted(zero, factors[: len(of_rows)], of_rows[::-1])
             if d_after is None:
                 return row
-            at = d_after[sequence, t - length + taps - 1, c]
-            return row + pk.load(at, cols=CHANNELS).to(f32)
+            return row + pk.load(d_after[sequence, t - length + taps - 1, c], cols=CHANNELS).to(f32)
 
-        # Of the first positions here, which the block before has counted.
-        past = [row_of(of_x, state, first - taps + 1 + i, c) for i in range(taps - 1)]
-        of_past: list[Any] = []
-        for i in range(taps - 1):
-            past = [*past, pk.load(of_x[first + i, c], cols=CHANNELS).to(f32)]
-            of_result = pk.load(of_y[first + i, c], cols=CHANNELS).to(f32)
-            of_row, sums = counted(past[i : i + taps], sums, of_result, is_first)
-            of_past = [*of_past, of_row]
-        past = past[taps - 1 :]
+        def store_row(of_rows: list[Any], t: Any) -> None:
+            """Store a row of dx, if it is one of the block."""
+            pk.store(of_dx[t - first, c], found(of_rows, t).to(dx.dtype))
+
         if d_before is not None and first == 0:
+            rows, of_rows = list(past), list[Any]()
             for i in range(taps - 1):
-                row = weighted(pk.zeros(f32, CHANNELS), factors[: i + 1], of_past[i::-1])
-                row = with_own(row, i - taps + 1)
-                pk.store(d_before[sequence, i, c], row.to(d_before.dtype))
-
-        ahead, of_ahead = (rows_at(y, first + taps - 1, c, at_once) for y in (of_x, of_y))
-        stop = pk.minimum(first + span, length)
-        for t in pk.range(first, stop, at_once):
-            following = t + at_once + taps - 1
-            for i in range(at_once):
-                past, of_result = [*past, ahead[i].to(f32)], of_ahead[i].to(f32)
-                ahead[i], of_ahead[i] = (
-                    pk.load(y[following + i, c], cols=CHANNELS) for y in (of_x, of_y)
-                )
-                of_row, sums = counted(past[-taps:], sums, of_result, None)
-                of_past = [*of_past, of_row]
-                later = weighted(pk.zeros(f32, CHANNELS), factors, of_past[-1 : -taps - 1 : -1])
-                pk.store(of_dx[t + i, c], with_own(later, t + i).to(dx.dtype))
-            past, of_past = past[at_once:], of_past[at_once:]
+                rows = [*rows, pk.load(of_x[i, c], cols=CHANNELS).to(f32)]
+                of_rows = [*of_rows, of_sums(rows[i:], pk.load(of_y[i, c], cols=CHANNELS))]
+                own = found(of_rows, i - taps + 1)
+                pk.store(d_before[sequence, i, c], own.to(d_before.dtype))
+        for k in pk.range(rounds):
+            held = (None, None) if ring is None else taken(ring, w, k)
+            for some in pk.range(ROWS // at_once):
+                t = first + k * ROWS + some * at_once
+                for i in range(at_once):
+                    row, of_result = (
+                        row_at(stage, some * at_once + i, rows, i)
+                        for stage, rows in zip(held, (ahead, of_ahead), strict=True)
+                    )
+                    if ring is None:
+                        ahead[i], of_ahead[i] = (
+                            pk.load(y[t + at_once + i, c], cols=CHANNELS) for y in (of_x, of_y)
+                        )
+                    past = [*past, row.to(f32)]
+                    own = of_sums(past[-taps:], of_result)
+                    of_taps = [s + own * row for s, row in zip(sums, past[-taps:], strict=False)]
+                    sums, of_past = [*of_taps, sums[taps] + own], [*of_past, own]
+                    store_row(of_past[-taps:], t + i - taps + 1)
+                past, of_past = past[at_once:], of_past[at_once:]
+            if ring is not None:
+                fill(ring, w, k + stages, rounds, sources)
+        # The last rows need those of dz behind, which the next block counts.
+        t = first + rounds * ROWS
+        if ring is not None or taps - 1 > at_once:
+            ahead, of_ahead = (rows_at(y, t, c, taps - 1) for y in (of_x, of_y))
+        for i in range(taps - 1):
+            past = [*past, ahead[i].to(f32)]
+            of_past = [*of_past, of_sums(past[-taps:], of_ahead[i])]
+            store_row(of_past[-taps:], t + i - taps + 1)
         for i in range(taps + 1):
             pk.store(parts[b * blocks + block, i, c], scaled(sums[i], scale))
