@@ -140,7 +140,11 @@ class ChannelPasses(Launches):
         of_rows, of_outputs = 1 + (keys in self.exact), int(out is not None)
         tiles = Tiles(of_rows + of_outputs, 1, 0, of_outputs, 2 * of_outputs, of_outputs)
         usual = self.config or config_for(self.wide, self.sizes[1], self.limits, tiles)
-        others = [] if self.config else narrower(self.wide, usual, self.limits, tiles)
+        others: list[LinearConfig] | None = None
+        if (
+            unit is None
+        ):  # a scan rounds multiples of states: blocks would not find the same in the last bit
+            others = [] if self.config else narrower(self.wide, usual, self.limits, tiles)
         if of_chunks:
             self.scratch[of_chunks] = Scratch((*self.heads, self.chunks, *self.sizes))
         cut = f"cut_{keys}"
