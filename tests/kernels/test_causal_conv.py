@@ -174,7 +174,12 @@ def test_rounds_of_stages_have_no_fault(length, channels_first, long_blocks):
     check_plan(causal_conv.plan(**arrays, activation="silu", return_state=True))
 
 
-def test_the_copy_engine_moves_aligned_elements_of_one_sequence():
+def test_blocks_of_one_stage_load_it_themselves():
+    assert stages_of(causal_conv.plan(**given(40, 72))) == 0
+    assert stages_of(causal_conv.plan(**given(515, 6, channels_first=True))) == 0
+
+
+def test_the_copy_engine_moves_aligned_elements_of_one_sequence(long_blocks):
     lines, rows = given(515, 6, channels_first=True), given(40, 72)
     assert stages_of(causal_conv.plan(**lines)) == 2
     ends = np.array([0, 40], np.int32)
@@ -197,7 +202,7 @@ def moved(x):
     return memory[place : place + x.size].reshape(x.shape)
 
 
-def test_lines_of_memory_at_any_address():
+def test_lines_of_memory_at_any_address(long_blocks):
     arrays = given(515, 6, channels_first=True)
     arrays["x"] = moved(arrays["x"])
     assert stages_of(causal_conv.plan(**arrays)) == 0
@@ -205,7 +210,7 @@ def test_lines_of_memory_at_any_address():
 
 
 @pytest.mark.parametrize("length", [1, 7, 1023, 1025, 2051, 6001])
-def test_lines_at_any_address_end_where_others_begin(length):
+def test_lines_at_any_address_end_where_others_begin(length, long_blocks):
     arrays = given(length, 5, channels_first=True)
     exact = reference(**arrays, activation="silu")
     arrays["x"][:, 1::2] = np.nan

@@ -52,6 +52,11 @@ def check(arrays: Arrays, activation: Any, channels_first: Any) -> None:
         raise arrays.fail(f"`x` must have elements, not the shape {arrays.found['x'].shape}")
 
 
+def unit_of(channels_first: bool) -> int:
+    """Positions of a stage, of which a block has a number."""
+    return columns.POSITIONS * columns.AT_ONCE if channels_first else rows.ROWS
+
+
 def span_of(arrays: Arrays, channels_first: bool, resident: int, more: int = 0) -> int:
     """Positions of a block, so that blocks take the least time if `resident` at once share a multiprocessor.
 
@@ -61,9 +66,9 @@ def span_of(arrays: Arrays, channels_first: bool, resident: int, more: int = 0) 
     few spans.
     """
     batch, n, channels = (int(arrays.dims[axis]) for axis in ("batch", "n", "channels"))
-    of_block, unit, own = rows.CHANNELS * rows.WARPS, rows.ROWS, 16
+    of_block, own, unit = rows.CHANNELS * rows.WARPS, 16, unit_of(channels_first)
     if channels_first:
-        of_block, unit, own = columns.WARPS, columns.POSITIONS * columns.AT_ONCE, 512
+        of_block, own = columns.WARPS, 512
     parts, count = batch * -(-channels // of_block), limits_of(arrays.like).multiprocessors
 
     def time(span: int) -> float:
@@ -85,12 +90,18 @@ def skew_of(arrays: Arrays, channels_first: bool) -> dict[str, int]:
     return {"skewed": unit - 1}
 
 
-def stages_of(arrays: Arrays, skew: dict[str, int], *names: str) -> int:
+def stages_of(arrays: Arrays, skew: dict[str, int], one: bool, *names: str) -> int:
     """The stages of a ring for these arrays, or 0: the copy engine of Hopper moves 16-bit elements of aligned lines.
 
-    Of lines that start at any position it moves what lies around them, if arrays can be taken as one line.
+    Of lines that start at any position it moves what lies around them, if arrays can be taken as one line. one: whether
+    a block has one stage only, for which a ring is of no use.
     """
-    if "ends" in arrays or arrays.found["x"].itemsize != 2 or not limits_of(arrays.like).warpgroups:
+    if (
+        one
+        or "ends" in arrays
+        or arrays.found["x"].itemsize != 2
+        or not limits_of(arrays.like).warpgroups
+    ):
         return 0
     own = {name: arrays.views[name] for name in names}
     if skew:

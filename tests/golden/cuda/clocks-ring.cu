@@ -72,6 +72,7 @@ ring(const __grid_constant__ TensorMap x_map,
                 store_chunk<4, true>(t2, i, row_at(y, at_row, y_s0) + (k1 * 128 + vector_at<4, 32>(i, thread)), 0, inside ? 4 : 0);
             }
             // with parts.drain() as s:
+            fence_async();  // what was loaded is there before the copy engine fills the memory
             __syncwarp();
             clocks.read(8); if (lane == 0) barrier_arrive(parts_empty + 8 * parts_drain.stage);  // parts: give the stage back
             parts_drain.next();

@@ -63,7 +63,6 @@ def based_outputs(  # type: ignore[no-untyped-def]
     d, width, dtype = pk.static(Q.shape[3]), pk.static(width), V.dtype
     columns, count, is_divided = config.columns, parts_of(d), sums is not None
     pk.resident(config.resident)
-    pk.overlap()
     stage: dict[str, Any] = {name: pk.st(dtype, CHUNK, wide(d)) for name in "qk"}
     ring: Any = pk.pipeline(config.stages, **stage, v=pk.st(dtype, CHUNK, columns))
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
@@ -144,7 +143,6 @@ def based_states(K, V, factors, states, ends, *, config, reverse=False):  # type
     n, width, d, dtype = V.shape[2], pk.static(V.shape[3]), pk.static(K.shape[3]), V.dtype
     columns, count, is_divided = config.columns, parts_of(d), pk.static(all_columns) > width
     pk.resident(config.resident)
-    pk.overlap()
     of_k, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
     ring: Any = pk.pipeline(config.stages, k=of_k, v=of_v)
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
