@@ -16,7 +16,7 @@ from pykittens.runtime.compiled import Compiled, Resources
 from pykittens.targets.architectures import target_for
 from pykittens.targets.cuda import tickets
 from pykittens.targets.cuda.allocation import layout_shared, shared_bytes
-from pykittens.targets.cuda.engines import ends_of_loads, is_fenced, shared_with_engines
+from pykittens.targets.cuda.engines import LOADED, ends_of_loads, is_fenced, shared_with_engines
 from pykittens.targets.source import Source
 from pykittens.targets.target import Target
 
@@ -162,8 +162,7 @@ def inserted_table(kernel: Kernel, target: Target) -> Table:
     placed = [(p.role, p.what, p.description, p.loc) for p in found]
     for role in kernel.roles:
         ends = ends_of_loads(role, shared[role.body].loaded, target) - fences
-        loaded = "what was loaded is there before the copy engine fills the memory"
-        placed += [(role, "fence", loaded, n.loc) for n in walk(role.body) if n in ends]
+        placed += [(role, "fence", LOADED, n.loc) for n in walk(role.body) if n in ends]
     return Table(
         "Inserted by the compiler",
         ("role", "what", "description"),

@@ -90,14 +90,16 @@ def skew_of(arrays: Arrays, channels_first: bool) -> dict[str, int]:
     return {"skewed": unit - 1}
 
 
-def stages_of(arrays: Arrays, skew: dict[str, int], one: bool, *names: str) -> int:
+def stages_of(
+    arrays: Arrays, channels_first: bool, span: int, skew: dict[str, int], *names: str
+) -> int:
     """The stages of a ring for these arrays, or 0: the copy engine of Hopper moves 16-bit elements of aligned lines.
 
-    Of lines that start at any position it moves what lies around them, if arrays can be taken as one line. one: whether
-    a block has one stage only, for which a ring is of no use.
+    Of lines that start at any position it moves what lies around them, if arrays can be taken as one line. For a span
+    of one stage a ring is of no use.
     """
     if (
-        one
+        span == unit_of(channels_first)
         or "ends" in arrays
         or arrays.found["x"].itemsize != 2
         or not limits_of(arrays.like).warpgroups

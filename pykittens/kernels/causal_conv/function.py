@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.causal_conv.call import (
-    check,
-    make_outputs,
-    skew_of,
-    span_of,
-    stages_of,
-    unit_of,
-)
+from pykittens.kernels.causal_conv.call import check, make_outputs, skew_of, span_of, stages_of
 from pykittens.kernels.causal_conv.columns import conv_columns
 from pykittens.kernels.causal_conv.reference import reference
 from pykittens.kernels.causal_conv.rows import conv_rows
@@ -120,7 +113,7 @@ def causal_conv(
     of_lines = 4 if skew else 6
     of_rows = 5 if arrays.dims["taps"] <= 4 else 4
     span = span_of(arrays, channels_first, of_lines if channels_first else of_rows)
-    stages = stages_of(arrays, skew, span == unit_of(channels_first), "x")
+    stages = stages_of(arrays, channels_first, span, skew, "x")
     constants = {"span": span, "activation": activation, "stages": stages, **skew}
     kernel = conv_columns if channels_first else conv_rows
     return Plan(arrays, [PlanStep(kernel, args, constants)], result=result)

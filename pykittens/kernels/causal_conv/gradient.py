@@ -7,7 +7,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
-from pykittens.kernels.causal_conv.call import check, skew_of, span_of, stages_of, unit_of
+from pykittens.kernels.causal_conv.call import check, skew_of, span_of, stages_of
 from pykittens.kernels.causal_conv.columns import conv_columns_backward
 from pykittens.kernels.causal_conv.rows import conv_rows_backward
 from pykittens.kernels.causal_conv.sequences import blocks_of
@@ -78,7 +78,7 @@ def causal_conv_backward(
     of_bias, before, behind, of_ends = arrays.present(*names)
     d_bias, d_before = "d_bias" if of_bias else None, "d_initial_state" if before else None
     args = ("x", "weight", of_bias, "gradient", before, behind, of_ends, "dx", d_before, "parts")
-    stages = stages_of(arrays, skew, span == unit_of(channels_first), "x", "gradient")
+    stages = stages_of(arrays, channels_first, span, skew, "x", "gradient")
     constants = {"span": span, "activation": activation, "stages": stages, **skew}
     steps = [
         PlanStep(conv_columns_backward if channels_first else conv_rows_backward, args, constants),

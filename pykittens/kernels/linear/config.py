@@ -153,10 +153,9 @@ def cut_of(
     is_fixed: whether states are for a scan only.
     """
     slots = limits.multiprocessors * work.resident
-    full = (
-        slots * waves // work.tasks for waves in (1, 2)
-    )  # those that leave no multiprocessor idle
-    even = {-(-work.chunks // i) for i in range(1, 9)}  # segments of as many chunks
+    # Those that leave no multiprocessor idle, and segments of as many chunks.
+    full = (slots * waves // work.tasks for waves in (1, 2))
+    even = {-(-work.chunks // i) for i in range(1, 9)}
     counts = sorted({2**i for i in range(1, 10)} | {*full, *even}) if given is None else [given]
     most = max(work.chunks // work.shortest, 1) if given is None else given
     found = [Cut()] if given in (None, 1) else []

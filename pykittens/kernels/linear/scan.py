@@ -6,6 +6,7 @@ less time than a launch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pykittens as pk
@@ -13,9 +14,8 @@ from pykittens.kernels.linear.chunk import ROWS
 
 COLUMNS = 16  # of a state that a block of the scan takes
 AT_ONCE = 8  # segments that it loads at a time
-MOST = (
-    9 * ROWS * 32
-)  # elements of states that fit the registers of a warpgroup, with those that it loads
+# Elements of states that fit the registers of a warpgroup, with those that it loads.
+MOST = 9 * ROWS * 32
 
 
 def at_once(parts: int, columns: int) -> int:
@@ -46,6 +46,29 @@ def some_of(first: Any, count: Any, segments: Any, some: int, reverse: bool) -> 
 def after_segment(state: Any, log: Any, added: Any) -> Any:
     """A state after a segment, of the one before it, the sum of the segment's decay or None, and what it adds."""
     return added + (state if log is None else state * pk.exp2(log))
+
+
+@pk.function
+def after_some(
+    state: Any,
+    count: Any,
+    segments: Any,
+    size: int,
+    reverse: bool,
+    load: Callable[[Any], Any],
+    log: Callable[[Any], Any],
+) -> Any:
+    """A state after `count` segments of the recurrence, of which `size` are loaded at a time.
+
+    load, log: what a segment adds, and the sum of its decay or None.
+    """
+    for first in pk.range(0, count, size):
+        some = some_of(first, count, segments, size, reverse)
+        own, logs = [load(i) for i in some], [log(i) for i in some]
+        for i in range(size):
+            if first + i < count:
+                state = after_segment(state, logs[i], own[i])
+    return state
 
 
 @pk.kernel
@@ -92,17 +115,17 @@ def after_segments(
     count = segments - 1 - segment if reverse else segment
     size, (dst, unit), found = at_once(len(state), columns), last, []
     for r, x in enumerate(state):
-        for first in pk.range(0, count, size):
-            some = some_of(first, count, segments, size, reverse)
-            own = [pk.load(added[b, h, i, r, column], rows=ROWS, cols=columns) for i in some]
-            logs = [log_of_segment(totals, b, h, i, r) for i in some]
-            for i in range(size):
-                if first + i < count:
-                    x = after_segment(x, logs[i], own[i])
+
+        def load(i: Any, r: int = r) -> Any:
+            return pk.load(added[b, h, i, r, column], rows=ROWS, cols=columns)
+
+        def log(i: Any, r: int = r) -> Any:
+            return log_of_segment(totals, b, h, i, r)
+
+        x = after_some(x, count, segments, size, reverse, load, log)
         found.append(x)
         if dst is not None and count == segments - 1:
-            y = pk.load(added[b, h, segment, r, column], rows=ROWS, cols=columns)
-            y = after_segment(x, log_of_segment(totals, b, h, segment, r), y)
+            y = after_segment(x, log(segment), load(segment))
             pk.store(dst[r, column], y if unit is None else y * unit)
     return found
 
@@ -114,13 +137,11 @@ def column_after_segments(x: Any, added: Any, place: Any, column: int, p: int, d
     place: also of the columns of the block, the first of which store the last.
     """
     (b, h, segment, part), segments = place, added.shape[2]
-    for first in pk.range(0, segment, AT_ONCE):
-        some = some_of(first, segment, segments, AT_ONCE, False)
-        own = [pk.load(added.at(b, h, i)[:, column][p], cols=ROWS) for i in some]
-        for i in range(AT_ONCE):
-            if first + i < segment:
-                x = x + own[i]
+
+    def load(i: Any) -> Any:
+        return pk.load(added.at(b, h, i)[:, column][p], cols=ROWS)
+
+    x = after_some(x, segment, segments, AT_ONCE, False, load, lambda i: None)
     if dst is not None and (segment == segments - 1) & (part == 0):
-        y = pk.load(added.at(b, h, segment)[:, column][p], cols=ROWS)
-        pk.store(dst[:, column][p], x + y)
+        pk.store(dst[:, column][p], after_segment(x, None, load(segment)))
     return x

@@ -12,7 +12,7 @@ from pykittens.ir.passes.together import runs
 from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
-from pykittens.targets.cuda.engines import calls, ends_of_loads, shared_with_engines
+from pykittens.targets.cuda.engines import LOADED, calls, ends_of_loads, shared_with_engines
 from pykittens.targets.cuda.stages import stage_copies
 from pykittens.targets.cuda.tickets import looping, next_task
 from pykittens.targets.cuda.turns import Position, Use, position_of
@@ -92,9 +92,7 @@ class CudaEmitter(Emitter):
             self.line("earlier_launches_wait();")
         if node in self.ends_of_loads:
             self.at(node.loc)
-            self.line(
-                "fence_async();  // what was loaded is there before the copy engine fills the memory"
-            )
+            self.line(f"fence_async();  // {LOADED}")
         if not self.clocks:
             super().node(node)
             return

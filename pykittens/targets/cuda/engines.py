@@ -158,6 +158,10 @@ def by_lanes(role: Role, call: Call, target: Target) -> bool:
     return not target.carries(role, call) or is_split(call)
 
 
+# What a fence before one of `ends_of_loads` is for.
+LOADED = "what was loaded is there before the copy engine fills the memory"
+
+
 class Shared(NamedTuple):
     """The rings and other shared memory that a fence of a role is for.
 
