@@ -54,7 +54,7 @@ def of(name: str, problem: Callable[..., Any], check: Callable[..., None], kind:
 
     imports = f"import torch\nfrom tests.{name} import {kind.__name__}"
     return Part(
-        *(cases, fault, imports), each=20, emulated=100, on_gpu=1000, seconds=120, simpler=simpler
+        *(cases, fault, imports), each=50, emulated=100, on_gpu=1000, seconds=120, simpler=simpler
     )
 
 
