@@ -50,7 +50,7 @@ def test_a_wrong_result_is_found():
 
 
 def test_terms_that_cancel_leave_their_roundings():
-    """1024 terms with a sum near 0: it is off by as much as other roundings of them move it, and not by ten times that."""
+    """1024 terms with a sum near 0: it is off by what other roundings of them move it, and not by ten times that."""
     torch.manual_seed(0)
     x = normal(1, 1, 1, 1024)
     y = torch.cat([x[..., 512:], -x[..., :512]], dim=-1)
