@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 SAMPLES = 4  # of other roundings
+_unit = list[float]()  # of results, while samples are drawn
 MOVED = 4  # times what a sample moves is as near as kernels are that round several times
 
 
@@ -21,7 +22,23 @@ def rounded_otherwise(x: Any) -> Any:
     """Numbers of 16 bits as other numbers would be rounded to them, in float64."""
     if x.dtype not in (torch.bfloat16, torch.float16):
         return x.double()
-    return x.double() * (1 + torch.finfo(x.dtype).eps * (torch.rand_like(x.double()) - 0.5))
+    return moved(x.double(), torch.finfo(x.dtype).eps)
+
+
+def moved(x: Any, unit: float) -> Any:
+    """Numbers with other roundings."""
+    return x * (1 + unit * (torch.rand_like(x) - 0.5))
+
+
+def quotient(x: Any, y: Any) -> Any:
+    """x / y, which a kernel rounds before it finds the gradient of y from it: so do samples of other roundings.
+
+    The terms of a gradient that goes through y cancel, as a quotient has no gradient along (x, y).
+    """
+    inverse = (1 / y).expand_as(x)
+    if _unit and inverse.requires_grad:
+        inverse.register_hook(lambda gradient: moved(gradient, _unit[-1]))
+    return x * inverse
 
 
 def with_gradients(
@@ -46,15 +63,13 @@ def check_gradients(
     bound: float,
     floor: float = 1e-5,
     along: int = 0,
-    alike: Sequence[int] = (),
 ) -> None:
     """Raise unless the results of a function, and their gradients, are near those of another in float64.
 
     An error is at most `bound` times the largest element, and `floor`. Where terms cancel, it is at most some times
     what other roundings of what is given make of it. p: the problem, for messages and `inside`. given: tensors, of
     which some may be None, and of which the first `along` have positions of packed sequences. weights: the gradients
-    of results. alike: which of what is given have gradients that a division lets cancel, and leaves the roundings of
-    their terms: the largest of all these is the size of each.
+    of results.
     """
     present = [i for i, x in enumerate(given) if x is not None]
 
@@ -74,12 +89,11 @@ def check_gradients(
         assert f.isfinite().all(), (p, i)
     errors = largest_errors(found, wanted)
     sizes = largest_errors(wanted, [torch.zeros_like(e) for e in wanted])
-    shared = [i - len(present) for i, x in enumerate(present) if x in alike]
-    for i in shared:
-        sizes[i] = max(sizes[j] for j in shared)
     bounds = [bound * size + floor for size in sizes]
     if any(e > b for e, b in zip(errors, bounds, strict=True)):
+        _unit.append(torch.finfo(weights[0].dtype).eps)
         samples = [largest_errors(in_float64(rounded_otherwise), wanted) for _ in range(SAMPLES)]
+        _unit.pop()
         bounds = [max(b, MOVED * max(x)) for b, *x in zip(bounds, *samples, strict=True)]
     for i, (error, most) in enumerate(zip(errors, bounds, strict=True)):
         assert error <= most, (p, i, error, most)
