@@ -86,7 +86,7 @@ def based_gradients(  # type: ignore[no-untyped-def]
     out: Any = pk.pipeline(1, pk.st(dQ.dtype, CHUNK, wide(d)))
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
-    memory = None if e is None else sums_for_gradients(dtype, count)
+    memory: Any = None if e is None else sums_for_gradients(dtype, count)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     sequences = sequences_in(ends, batch)
     tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
@@ -130,17 +130,17 @@ def based_gradients(  # type: ignore[no-untyped-def]
                         own, rows = own * is_first, rows if reverse else None
                     of_chunk = memory, totals, rows, here.n - i * CHUNK
                     publish_state(states, state, keys, t.k, features, of_chunk)
-                    dq = pk.zeros(pk.f32, CHUNK, wide(d))
+                    dq: Any = None  # the first product adds to nothing
                     how = (t.q, t.g, states, features)
-                    for step in pk.range(features.alike.start, features.alike.stop):
-                        dq = of_features(dq, *how, step, scale, True, memory, own)
                     for other in features.others:
                         dq = of_features(dq, *how, other, scale, False, memory, own)
-                    x, s = pk.mma_ABt(t.g, t.v), pk.mma_ABt(t.q, t.k) * scale
+                    for step in pk.range(features.alike.start, features.alike.stop):
+                        dq = of_features(dq, *how, step, scale, True, memory, own)
+                    x, s = pk.mma_ABt(t.g, t.v), pk.mma_ABt(t.q, t.k)
                     if e is not None:
                         to = pk.per_column if reverse else pk.per_row
                         x = x + pk.load(t.e, spread=to) * is_first
-                    x = pk.where(is_seen, x * (s + 1.0) * scale, 0.0)
+                    x = pk.where(is_seen, x * (s * (scale * scale) + scale), 0.0)
                     dq = pk.mma_AB(x.to(dtype), t.k, dq)
                     state = with_keys(state, keys, t.v)
                     totals = with_features(memory, totals, keys)
@@ -149,7 +149,7 @@ def based_gradients(  # type: ignore[no-untyped-def]
             if after is not None:
                 keep(state, after.at(b, h).window(1, 0, width), part)
                 if e is not None and part == 0:
-                    keep_sums(totals, after.at(b, h), width)
+                    keep_sums(totals, after.at(b, h), width, width + 1)
 
     with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.based.sums import SLICE, Sums, publish_sums
+from pykittens.kernels.linear.based.sums import Sums, publish_sums
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, rows_of
 
 STEP = 32  # features that are found at a time: more take registers beside a state
@@ -138,7 +138,9 @@ def selected(x: Any, features: Features, step: Any) -> tuple[Any, Any]:
         return pk.mma_ABt(x, first), pk.mma_ABt(x, second)
     # Products start with what is added, which takes registers of its own otherwise.
     added = [pk.load(features.vector(i, STEP, step), spread=pk.per_column) for i in range(2)]
-    start = [pk.zeros(pk.f32, CHUNK, STEP) + y for y in added]
+    start = [
+        pk.full(pk.f32, -0.0, CHUNK, STEP) + y for y in added
+    ]  # a sum with -0 is no instruction
     return pk.mma_ABt(x, first, start[0]), pk.mma_ABt(x, second, start[1])
 
 
@@ -171,7 +173,7 @@ def publish_state(
     keys: Any,
     k: Any,
     features: Features,
-    sums: tuple[Sums | None, list[Any], Any, Any],
+    sums: tuple[Any, list[Any], Any, Any],
 ) -> None:
     """Store a state and the features of a chunk's keys, with which the group multiplies next.
 
@@ -194,19 +196,19 @@ def publish_state(
 
 @pk.function
 def of_state(
-    q: Any, states: Any, columns: int, features: Features, scale: Any, sums: Sums | None
+    q: Any, states: Any, features: Features, scale: Any, sums: Sums | None
 ) -> tuple[Any, Any]:
     """The products of the features of queries with a state, and with the sums of the features of keys in parts."""
-    o = pk.zeros(pk.f32, CHUNK, columns)
-    z: Any = None if sums is None else pk.zeros(pk.f32, CHUNK, SLICE)
-    for step in pk.range(features.alike.start, features.alike.stop):
-        x = of_queries(q, features, step, scale, True)
-        o = pk.mma_AB(x, of_step(states, step), o)
-        if sums is not None:
-            z = pk.mma_AB(x, of_step(sums.states, step), z)
+    o: Any = None  # the first product adds to nothing
+    z: Any = None
     for other in features.others:
         x = of_queries(q, features, other, scale, False)
         o = pk.mma_AB(x, of_step(states, other), o)
         if sums is not None:
             z = pk.mma_AB(x, of_step(sums.states, other), z)
+    for step in pk.range(features.alike.start, features.alike.stop):
+        x = of_queries(q, features, step, scale, True)
+        o = pk.mma_AB(x, of_step(states, step), o)
+        if sums is not None:
+            z = pk.mma_AB(x, of_step(sums.states, step), z)
     return o, z

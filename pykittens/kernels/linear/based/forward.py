@@ -41,9 +41,9 @@ from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
 
 
-def weights_of(s: Any, is_seen: Any) -> Any:
-    """1 + s + s^2 / 2 where a key is seen, else 0."""
-    return pk.where(is_seen, s * (s * 0.5 + 1.0) + 1.0, 0.0)
+def weights_of(x: Any, scale: Any, is_seen: Any) -> Any:
+    """1 + s + s^2 / 2 with s = scale x where a key is seen, else 0."""
+    return pk.where(is_seen, x * (x * (scale * scale * 0.5) + scale) + 1.0, 0.0)
 
 
 @pk.kernel
@@ -69,7 +69,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
-    memory = sums_for_queries(dtype, count) if is_divided else None
+    memory: Any = sums_for_queries(dtype, count) if is_divided else None
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     sequences = sequences_in(ends, batch)
     tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
@@ -108,8 +108,8 @@ def based_outputs(  # type: ignore[no-untyped-def]
                 with ring.drain() as t:
                     of_chunk = memory, totals, None, here.n - i * CHUNK
                     publish_state(states, state, keys, t.k, features, of_chunk)
-                    o, z = of_state(t.q, states, columns, features, scale, memory)
-                    s = weights_of(pk.mma_ABt(t.q, t.k) * scale, is_seen).to(dtype)
+                    o, z = of_state(t.q, states, features, scale, memory)
+                    s = weights_of(pk.mma_ABt(t.q, t.k), scale, is_seen).to(dtype)
                     o = pk.mma_AB(s, t.v, o)
                     if is_divided:
                         z = pk.mma_AB(s, memory.factors, z)
@@ -125,7 +125,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
             if after is not None and added is None:
                 keep(state, after.at(b, h).window(1, 0, width), part)
                 if is_divided and part == 0:
-                    keep_sums(totals, after.at(b, h), width)
+                    keep_sums(totals, after.at(b, h), width, width + 1)
 
     with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
@@ -144,13 +144,14 @@ def based_states(K, V, factors, states, ends, *, config, reverse=False):  # type
     """
     batch, heads, segments, _, all_columns = states.shape
     n, width, d, dtype = V.shape[2], pk.static(V.shape[3]), pk.static(K.shape[3]), V.dtype
-    columns, count, is_divided = config.columns, parts_of(d), pk.static(all_columns) > width
+    all_columns = pk.static(all_columns)
+    columns, count, is_divided = config.columns, parts_of(d), all_columns > width
     pk.resident(config.resident)
     of_k, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
     stage: dict[str, Any] = {} if factors is None else {"factors": pk.sv(pk.f32, CHUNK)}
     ring: Any = pk.pipeline(config.stages, k=of_k, v=of_v, **stage)
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
-    memory = sums_of(dtype) if is_divided else None
+    memory: Any = sums_of(dtype) if is_divided else None
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
@@ -183,4 +184,4 @@ def based_states(K, V, factors, states, ends, *, config, reverse=False):  # type
                     totals = with_features(memory, totals, keys)
             keep(state, states.at(b, h, segment).window(1, 0, width), part)
             if is_divided and part == 0:
-                keep_sums(totals, states.at(b, h, segment), width)
+                keep_sums(totals, states.at(b, h, segment), width, all_columns)

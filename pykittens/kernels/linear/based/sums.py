@@ -62,7 +62,7 @@ def joined(x: Any) -> Any:
 
 
 @pk.function
-def publish_sums(sums: Sums, found: list[Any], factors: Any, left: Any) -> None:
+def publish_sums(sums: Any, found: list[Any], factors: Any, left: Any) -> None:
     """Store the sums up to a chunk, and the factors of its keys, 1 if they are None, for products of the group.
 
     left: the positions from the start of the chunk to the end of the sequence; others have no features.
@@ -77,8 +77,8 @@ def publish_sums(sums: Sums, found: list[Any], factors: Any, left: Any) -> None:
 
 
 @pk.function
-def with_features(sums: Sums | None, found: list[Any], keys: Any) -> list[Any]:
-    """The sums after a chunk, of the features of its keys; none without memory for them."""
+def with_features(sums: Any, found: list[Any], keys: Any) -> list[Any]:
+    """The sums after a chunk, of the features of its keys; none if none are found."""
     products = [pk.mma_AtB(keys[p], sums.factors) for p in range(len(found))]
     return [x + joined(y) for x, y in zip(found, products, strict=True)]
 
@@ -93,19 +93,21 @@ def started(
     """
     found = list[Any]()
     for p in range(count):
-        x = pk.zeros(pk.f32, ROWS)
+        x = pk.zeros(pk.f32, ROWS, spread=pk.per_row)
         if src is not None:
             part, i = of_part(src, p, ROWS)
-            x = pk.load(part[:, column][i], cols=ROWS)
+            x = pk.load(part[:, column][i], cols=ROWS, spread=pk.per_row)
         if added is not None:
-            x = column_after_segments(x, added, place, column, p, last)
-        found.append(pk.spread(x, pk.per_row))
+            x = column_after_segments(x, added, place, column, p, last, pk.per_row)
+        found.append(x)
     return found
 
 
 @pk.function
-def keep_sums(found: list[Any], dst: Any, column: int) -> None:
-    """Store the sums as a column of a state."""
+def keep_sums(found: list[Any], dst: Any, column: int, columns: int) -> None:
+    """Store the sums as a column of a state of so many columns, and 0 in those past it, which fill up a line."""
     for p, x in enumerate(found):
         part, i = of_part(dst, p, ROWS)
         pk.store(part[:, column][i], x)
+        for other in range(column + 1, columns):
+            pk.store(part[:, other][i], pk.zeros(pk.f32, ROWS, spread=pk.per_row))
