@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import pairs
-from pykittens.kernels.delta.config import DeltaConfig, blocks_for, cut_for
+from pykittens.kernels.delta.config import DeltaConfig, blocks_for, config_of_states, cut_for
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.pairs import chunk_pairs
-from pykittens.kernels.delta.states import scan_changes, segment_changes
+from pykittens.kernels.delta.states import scan_changes, scan_config_for, segment_changes
 from pykittens.kernels.linear.call import check_shapes as check_sequences
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.launches import Launches
@@ -41,7 +41,9 @@ class DeltaPasses(Launches):
         super().__post_init__()
         heads, given = self.sequences * self.heads[1], (self.segments, self.config)
         of_all = heads, self.mean_chunks * CHUNK, self.sizes, self.limits
-        self.count, self.config = cut_for(*of_all, *given)
+        self.count, config = cut_for(*of_all, *given)
+        self.config = config
+        self.config_of_states = config_of_states(config, self.sizes[0], self.limits)
         self.gates = "beta", *self.arrays.present("decay")
 
     def memory(self, name: str, *sides: int, dtype: str = "f32", of_sequences: bool = False) -> str:
@@ -64,17 +66,18 @@ class DeltaPasses(Launches):
 
     def add_states(self, before: str | None) -> str:
         """The name of the states at the starts of segments."""
-        most, (d, width), how = self.count - 1, self.sizes, {"config": self.config}
+        most, (d, width) = self.count - 1, self.sizes
         added = self.memory("added", most, width, d, of_sequences=True)
         parts = [
             self.memory(x, most, d, d, dtype="bf16", of_sequences=True) for x in ("high", "low")
         ]
         states = self.memory("states", self.count, width, d, of_sequences=True)
         given = (*self.gates, "inverses")
+        of_scan = {"config": scan_config_for(d, self.limits)}
+        how = {"config": self.config_of_states}
         self.steps += [
-            PlanStep(segment_changes, ("k", "v", *given, added, None, self.ends), how),
-            PlanStep(segment_changes, ("k", None, *given, *parts, self.ends), how),
-            PlanStep(scan_changes, (added, *parts, before, states)),
+            PlanStep(segment_changes, ("k", "v", *given, added, *parts, self.ends), how),
+            PlanStep(scan_changes, (added, *parts, before, states), of_scan),
         ]
         return states
 

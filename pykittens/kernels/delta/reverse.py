@@ -21,11 +21,12 @@ from pykittens.kernels.delta.chunk import (
     factors_ring,
     fill_factors,
     operand_memory,
+    registers_of,
     rounded,
     scaled,
 )
 from pykittens.kernels.linear.chunk import CHUNK, chunks_of, rows_of
-from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
+from pykittens.kernels.linear.sequences import sequence_of, sequences_in
 
 
 @pk.kernel
@@ -49,7 +50,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
     tasks: Any = pk.persistent((sequences_in(ends, batch), heads, parts))
 
-    with pk.producer(registers=own_registers(ends, config)):
+    with pk.producer(registers=registers_of(ends, config)):
         for b, h, part in tasks:
             here = sequence_of(ends, b, n, chunks)
             q, k, do = (here.matrix(x, h, heads) for x in (Q, K, dO))
@@ -61,7 +62,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
                     pk.load_async(t.x, inverses[here.batch, h, here.slot(i), 0])
                     pk.load_async(t.q, q[i, 0])
 
-    with pk.producer(registers=own_registers(ends, config)):
+    with pk.producer(registers=registers_of(ends, config)):
         for b, h, _ in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, None, None, True):
@@ -92,7 +93,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
             if before is not None:
                 pk.store(before[b, h, 0, column], state, transposed=True)
 
-    with pk.storer(registers=own_registers(ends, config)):
+    with pk.storer(registers=registers_of(ends, config)):
         for b, h, part in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, None, None, True):
