@@ -94,10 +94,12 @@ def cut_for(
     limits: Limits,
     segments: int | None = None,
     config: DeltaConfig | None = None,
+    backward: bool = False,
 ) -> tuple[int, DeltaConfig]:
     """How many parts of a sequence have blocks of their own, and the configuration: those with the least estimate.
 
-    sizes: of a query and of a value. What is given stays.
+    sizes: of a query and of a value. What is given stays. backward: of the passes of gradients, one of which goes in
+    reverse and shares what segments multiply states by.
     """
     chunks, (d, width) = -(-n // CHUNK), sizes
 
@@ -112,13 +114,15 @@ def cut_for(
             blocks = heads * parts * -(-columns // config.groups)
             return microseconds(blocks, length, each, config, limits)
 
-        outputs = of((width,), segments, OUTPUT, own)
+        passes = 2 if backward else 1
+        outputs = passes * of((width,), segments, OUTPUT, own)
         if segments == 1:
             return outputs
         past, of_states = segments - 1, config_of_states(own, d, limits)
         moved = 4 * heads * d * past * (2 * (width + d) + 2 * width)  # each is written and read
         states = of((width, d), past, STATE, of_states)
-        return outputs + states + STEP * past + moved / BANDWIDTH + LAUNCHES
+        states += of((width,), past, OUTPUT, own) if backward else 0.0
+        return outputs + states + passes * (STEP * past + moved / BANDWIDTH + LAUNCHES)
 
     # Those that are powers of two, and those whose blocks fill the multiprocessors once or twice.
     full = {
