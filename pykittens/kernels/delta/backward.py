@@ -83,14 +83,14 @@ def add_gradients(passes: DeltaPasses, arrays: Arrays) -> None:
     steps.append(PlanStep(delta_outputs, (*of_u, passes.ends), how))
     of_chunks, size = (*gates, "inverses", "pairs"), ("scale", passes.ends)
     if passes.count > 1:
-        sides = passes.count, width, d
-        changes, ends_of = (
-            passes.memory(x, *sides, of_sequences=True) for x in ("changes", "at_ends")
+        changes, at_ends = (
+            passes.memory(name, count, width, d, of_sequences=True)
+            for name, count in (("changes", passes.count - 1), ("at_ends", passes.count))
         )
         given = ("q", "k", "gradient", None, *of_chunks, None, None, changes, None, *size)
         steps.append(PlanStep(state_gradients, given, how))
-        passes.add_scan(changes, last, ends_of, reverse=True)
-        last = ends_of
+        passes.add_scan(changes, last, at_ends, reverse=True)
+        last = at_ends
     of_afters = ("q", "k", "gradient", "de", *of_chunks, last, of_first, None, afters, *size)
     steps.append(PlanStep(state_gradients, of_afters, how))
 

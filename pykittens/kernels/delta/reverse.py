@@ -40,7 +40,9 @@ def state_gradients(  # type: ignore[no-untyped-def]
     first adds to the gradient of a state, f32, if nothing else is to be found. ends: as of `delta_outputs`, with which
     dE has chunks of their own.
     """
-    segments = segments_in(after, added)
+    segments, skipped = segments_in(after), 0
+    if added is not None:
+        segments, skipped = added.shape[2] + 1, 1
     batch, heads, n, width = dO.shape
     d, width, dtype, groups = pk.static(K.shape[3]), pk.static(width), dO.dtype, config.groups
     rows, own = rows_of(d), COLUMNS * groups
@@ -52,8 +54,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
     if added is None:
         out: Any = pk.pipeline(1, pk.st(dtype, CHUNK, own))
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, own)
-    own_segments = 1 if segments is None else segments if added is None else segments - 1
-    skipped = 0 if added is None else 1
+    own_segments = 1 if segments is None else segments - skipped
     tasks: Any = pk.persistent((sequences_in(ends, batch), heads, parts, own_segments))
 
     with pk.producer(registers=registers_of(ends, config)):
@@ -101,7 +102,7 @@ def state_gradients(  # type: ignore[no-untyped-def]
                     with out.fill() as t:
                         pk.store(t.tiles(CHUNK, COLUMNS)[0, w], de.to(dtype), transposed=True)
             if added is not None:
-                pk.store(added[b, h, segment + skipped, column, 0], state)
+                pk.store(added[b, h, segment, column, 0], state)
             if before is not None and (segments is None or segment == 0):
                 pk.store(before[b, h, 0, column], state, transposed=True)
 

@@ -126,13 +126,16 @@ def scan_changes(added, high, low, first, states, *, config, reverse=False):  # 
     tasks: Any = pk.persistent((batch, heads, pk.cdiv(width, COLUMNS)))
     product, next_to = (pk.mma_ABt, -1) if reverse else (pk.mma_AB, 1)
     start, stop = (segments - 1, 0) if reverse else (0, segments - 1)
+    skipped = (
+        1 if reverse else 0
+    )  # the first segment adds nothing to the gradient at the end of another
 
     with pk.producer():
         for b, h, column in tasks:
             for segment in pk.range(start, stop, next_to):
                 if config.ahead:
                     with ahead.fill() as t:
-                        pk.load_async(t, added[b, h, segment, column, 0])
+                        pk.load_async(t, added[b, h, segment - skipped, column, 0])
                 for r in range(rows // ROWS):
                     at = (0, r) if reverse else (r, 0)
                     with ring.fill() as t:
@@ -150,7 +153,9 @@ def scan_changes(added, high, low, first, states, *, config, reverse=False):  # 
                     with ahead.drain() as t:
                         more = pk.load(t)
                 else:
-                    more = pk.load(added[b, h, segment, column, 0], rows=COLUMNS, cols=rows)
+                    more = pk.load(
+                        added[b, h, segment - skipped, column, 0], rows=COLUMNS, cols=rows
+                    )
                 of_high, of_low = split(state)
                 for r in range(rows // ROWS):
                     with ring.drain() as t:
