@@ -206,5 +206,4 @@ def test_no_launch_has_a_fault(segments, exact):
     plan = gated_linear_attention.plan(
         **arrays, segments=segments, initial_state=before, return_state=exact
     )
-    assert plan.steps[0].constants["cached"] is not exact
     check_plan(plan)

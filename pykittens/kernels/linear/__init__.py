@@ -2,7 +2,8 @@
 
 from pykittens.kernels.linear.based import based_attention, based_attention_backward
 from pykittens.kernels.linear.channel_gradients import channel_gradients
-from pykittens.kernels.linear.channels import channel_outputs, weigh_channels
+from pykittens.kernels.linear.channel_weights import weigh_channels
+from pykittens.kernels.linear.channels import channel_outputs
 from pykittens.kernels.linear.forward import chunk_outputs
 from pykittens.kernels.linear.function import linear_attention
 from pykittens.kernels.linear.gated import gated_linear_attention

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.channels import BLOCK, BLOCKS, rest_of
+from pykittens.kernels.linear.channel_weights import BLOCK, BLOCKS, rest_of
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.sequences import is_there, slots_of, unit_at
 

@@ -11,14 +11,10 @@ import numpy as np
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.linear.call import check_gates, check_shapes, checked, make_outputs
-from pykittens.kernels.linear.channels import (
-    channel_outputs,
-    channels_of,
-    weigh_channels,
-    weighing_bytes,
-)
+from pykittens.kernels.linear.channel_weights import channels_of, weigh_channels
+from pykittens.kernels.linear.channels import channel_outputs
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import RESERVED, LinearConfig, Tiles, config_for, narrower
+from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, narrower
 from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.plan import Plan, PlanStep
@@ -108,14 +104,12 @@ class ChannelPasses(Launches):
 
     def weigh(self, exact: tuple[str, ...]) -> None:
         """Add the launch that finds "queries", "keys", "pairs" and "kept"; exact: as of `weigh_channels`."""
-        self.exact = exact
+        self.exact, dims = exact, self.arrays.dims
         for name, columns in (("queries", self.wide), ("keys", self.wide), ("pairs", CHUNK)):
             positions = (1 + (name in exact)) * self.chunks * CHUNK
             self.scratch[name] = Scratch((*self.gates, positions, columns), dtype=self.dtype)
         self.scratch["kept"] = Scratch((*self.gates, self.chunks, self.wide))
-        # Two blocks of a multiprocessor are worth more than a load that is left out.
-        own = 2 * (weighing_bytes(self.sizes[0], True) + RESERVED)
-        how = {"cached": own <= self.limits.shared_bytes, "exact": exact}
+        how = {"shared": dims["gates"] // dims["groups"], "exact": exact}
         args = ("q", "k", "decay", "queries", "keys", "pairs", "kept", self.ends)
         self.steps.append(PlanStep(weigh_channels, args, how))
 
