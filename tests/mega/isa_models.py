@@ -403,3 +403,13 @@ def all_kinds(**words):
     m.matvec_add(long, m.matvec(long, 500))
     m.argmax(m.norm_matvec(y, gain, 300))
     return m
+
+
+def resources_of(m):
+    """What the program of a model takes of a Hopper GPU; called here, one program is compiled once for all tests.
+
+    Its text has the line of its caller.
+    """
+    tensors, program = m.tensors(), m.machine.program
+    arguments = program.arguments(program.scheduled(**tensors), **tensors)
+    return program.kernel().compile(*arguments, arch="sm_90a").resources
