@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tests.gradients_random import check_gradients, inside
-from tests.linear_random import LinearProblem, each, ends_of, weights_for
+from tests.linear_random import LinearProblem, each, ends_of, roundings_of, weights_for
 from tests.linear_random import problem as of_attention
 from tests.linear_random import tensors as of_attention_tensors
 
@@ -62,4 +62,5 @@ def check(p: LinearProblem, device: str, rule: Callable[..., Any]) -> None:
         return each(recurrence, p.lengths, *of_positions, state=state, first=p.first)
 
     weights = weights_for(p, given[2], given[5])
-    check_gradients(p, given, weights, ours, exact, bound=2.0**-5, along=5)
+    how: dict[str, Any] = {"bound": 2.0**-5, "floor": roundings_of(p)}
+    check_gradients(p, given, weights, ours, exact, **how, along=5)

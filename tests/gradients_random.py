@@ -30,15 +30,20 @@ def moved(x: Any, unit: float) -> Any:
     return x * (1 + unit * (torch.rand_like(x) - 0.5))
 
 
-def quotient(x: Any, y: Any) -> Any:
-    """x / y, which a kernel rounds before it finds the gradient of y from it: so do samples of other roundings.
+def rounded(x: Any) -> Any:
+    """The same, with a gradient that a kernel rounds before it goes on: so do samples of other roundings.
 
-    The terms of a gradient that goes through y cancel, as a quotient has no gradient along (x, y).
+    It is for gradients that cancel others exactly, such as that of a score and that of the largest of a row.
     """
-    inverse = (1 / y).expand_as(x)
-    if _unit and inverse.requires_grad:
-        inverse.register_hook(lambda gradient: moved(gradient, _unit[-1]))
-    return x * inverse
+    y = x.view_as(x)
+    if _unit and y.requires_grad:
+        y.register_hook(lambda gradient: moved(gradient, _unit[-1]))
+    return y
+
+
+def quotient(x: Any, y: Any) -> Any:
+    """x / y, which a kernel rounds before it finds the gradient of y from it."""
+    return x * rounded((1 / y).expand_as(x))
 
 
 def with_gradients(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pykittens.torch import hedgehog_attention
-from tests.gradients_random import check_gradients, inside, quotient
+from tests.gradients_random import check_gradients, inside, quotient, rounded
 from tests.linear_random import each, ends_of, weights_for, with_lengths
 
 LENGTHS = (1, 17, 63, 64, 65, 128, 129, 200, 500, 1000)
@@ -88,7 +88,7 @@ def explicit(
     is_near = (i[None, :] <= i[:, None]) & (other >= own - 1)
     s = (q.shape[3] ** -0.5 * q @ k.mT).masked_fill(~is_near, -torch.inf)
     of_q, of_k = maps(q, query_map), maps(k, key_map)
-    weights = a * (s - s.amax(dim=-1, keepdim=True)).exp() + b * (of_q @ of_k.mT) * (
+    weights = a * (rounded(s) - s.amax(dim=-1, keepdim=True)).exp() + b * (of_q @ of_k.mT) * (
         other < own - 1
     )
     values = torch.cat([v, torch.ones_like(v[..., :1])], dim=3)

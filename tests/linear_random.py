@@ -176,6 +176,11 @@ def weights_for(p: Any, v: Any, state: Any) -> list[Any]:
     return [torch.randn_like(x) for x in (inside(p, v), state) if x is not None]
 
 
+def roundings_of(p: Any) -> float:
+    """What roundings in f32, and multiples of the least number of f16, leave of sums of products of all sizes."""
+    return max(1e-5, 2.0**-23 * (p.n * p.d * p.width) ** 0.5)
+
+
 def check(p: LinearProblem, device: str) -> None:
     """Raise unless results and gradients are those in float64, within some roundings."""
     given = tensors(p, device)
@@ -192,4 +197,5 @@ def check(p: LinearProblem, device: str) -> None:
         return each(of_one, p.lengths, *of_positions, state=state, first=p.first)
 
     weights = weights_for(p, given[2], given[4])
-    check_gradients(p, given, weights, ours, exact, bound=2.0**-5, along=4)
+    how: dict[str, Any] = {"bound": 2.0**-5, "floor": roundings_of(p)}
+    check_gradients(p, given, weights, ours, exact, **how, along=4)

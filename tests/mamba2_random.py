@@ -16,6 +16,7 @@ from tests.linear_random import (
     each,
     ends_of,
     explicit,
+    roundings_of,
     weights_for,
     with_lengths,
 )
@@ -109,8 +110,6 @@ def check(p: Mamba2Problem, device: str) -> None:
         *of_positions, state = leaves
         return each(pairs, p.lengths, *of_positions, state=state, first=p.first)
 
-    # Values times their steps are multiples of 2^-24 in f16: five deviations of a sum of such roundings.
-    roundings = 5 * 2.0**-24 * (p.n * p.width * p.heads / p.groups / 12) ** 0.5
-    floor = max(1e-5, roundings if p.half else 0.0)
+    how: dict[str, Any] = {"bound": 2.0**-5, "floor": roundings_of(p)}
     weights = weights_for(p, given[0], given[7])
-    check_gradients(p, given, weights, ours, exact, bound=2.0**-5, floor=floor, along=5)
+    check_gradients(p, given, weights, ours, exact, **how, along=5)
