@@ -70,7 +70,8 @@ def conv_rows(  # type: ignore[no-untyped-def]
     pk.resident(most if is_whole(x, y, before) else 2)
     ring = ring_of(stages, WARPS, pk.st(x.dtype, ROWS, CHANNELS))
     parts = pk.cdiv(channels, CHANNELS * WARPS)
-    b, part, block = pk.grid(lead, parts, blocks_of(n, span, ends))
+    # Blocks that run at the same time take whole rows, which lie in one page of memory.
+    b, block, part = pk.grid(lead, blocks_of(n, span, ends), parts)
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
@@ -115,7 +116,7 @@ def conv_rows_backward(  # type: ignore[no-untyped-def]
     scale = scale_of(activation, x.dtype)
     pk.resident(3 if taps <= 6 and is_whole(x, dy, dx) else 2)
     ring = ring_of(stages, WARPS, *(pk.st(t.dtype, ROWS, CHANNELS) for t in (x, dy)))
-    b, part, block = pk.grid(lead, pk.cdiv(channels, CHANNELS * WARPS), blocks)
+    b, block, part = pk.grid(lead, blocks, pk.cdiv(channels, CHANNELS * WARPS))
     with pk.warps(WARPS) as w:
         c = part * WARPS + w
         sequence, first, start, length = place_of(ends, b, block, span, n)
