@@ -121,7 +121,7 @@ def channel_outputs(  # type: ignore[no-untyped-def]
                 )
             if added is not None:
                 place, last = (b, h, segment), (state_at(after, b, h, segment), unit)
-                state = after_segments(state, added, totals, place, column, reverse, last)
+                state = after_segments(state, added, totals, place, column, last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 if states is not None:
                     keep(state, states.at(here.batch, h, here.slot(i)), column)

@@ -76,7 +76,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
     rows, groups, columns = rows_of(d), config.groups, config.columns
     is_scanned = segments is not None and added is None
     pk.require(after is None or not is_scanned, "the state after segments is that of their scan")
-    pk.require(added is None or not turned, "what segments add is not turned")
+    pk.require(added is None or not (turned or reverse), "what segments add goes forward")
     pk.resident(config.resident)
     pk.overlap()
     stage: dict[str, Any] = {"q": pk.st(dtype, CHUNK, rows), "k": pk.st(dtype, CHUNK, rows)}
@@ -126,7 +126,7 @@ def chunk_outputs(  # type: ignore[no-untyped-def]
                     state[r] = x * (1 / unit)
             if added is not None:
                 place, last = (b, h, segment), (state_at(after, b, h, segment), unit)
-                state = after_segments(state, added, totals, place, column, reverse, last)
+                state = after_segments(state, added, totals, place, column, last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 seen, part_of, total, (later, sooner), own = drained_gates(
                     gates, reverse, rate is not None

@@ -54,7 +54,6 @@ def after_some(
     count: Any,
     segments: Any,
     size: int,
-    reverse: bool,
     load: Callable[[Any], Any],
     log: Callable[[Any], Any],
 ) -> Any:
@@ -63,7 +62,7 @@ def after_some(
     load, log: what a segment adds, and the sum of its decay or None.
     """
     for first in pk.range(0, count, size):
-        some = some_of(first, count, segments, size, reverse)
+        some = some_of(first, count, segments, size, False)
         own, logs = [load(i) for i in some], [log(i) for i in some]
         for i in range(size):
             if first + i < count:
@@ -103,7 +102,6 @@ def after_segments(
     totals: Any,
     place: Any,
     column: Any,
-    reverse: bool,
     last: tuple[Any, Any],
 ) -> list[Any]:
     """Some columns of the state at the start of a segment, of those of the state before all.
@@ -112,7 +110,6 @@ def after_segments(
     where the last segment stores what a scan leaves at the end, or None, and of which that is a multiple.
     """
     (b, h, segment), segments, columns = place, added.shape[2], state[0].cols
-    count = segments - 1 - segment if reverse else segment
     size, (dst, unit), found = at_once(len(state), columns), last, []
     for r, x in enumerate(state):
 
@@ -122,9 +119,9 @@ def after_segments(
         def log(i: Any, r: int = r) -> Any:
             return log_of_segment(totals, b, h, i, r)
 
-        x = after_some(x, count, segments, size, reverse, load, log)
+        x = after_some(x, segment, segments, size, load, log)
         found.append(x)
-        if dst is not None and count == segments - 1:
+        if dst is not None and segment == segments - 1:
             y = after_segment(x, log(segment), load(segment))
             pk.store(dst[r, column], y if unit is None else y * unit)
     return found
@@ -143,7 +140,7 @@ def column_after_segments(
     def load(i: Any) -> Any:
         return pk.load(added.at(b, h, i)[:, column][p], cols=ROWS, spread=spread)
 
-    x = after_some(x, segment, segments, AT_ONCE, False, load, lambda i: None)
+    x = after_some(x, segment, segments, AT_ONCE, load, lambda i: None)
     if dst is not None and (segment == segments - 1) & (part == 0):
         pk.store(dst[:, column][p], after_segment(x, None, load(segment)))
     return x

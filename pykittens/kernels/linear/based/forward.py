@@ -100,7 +100,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
                 if after is not None:
                     last = after.at(b, h).window(1, 0, width)
                 place = b, h, segment
-                state = after_segments(state, own, None, place, part, reverse, (last, None))
+                state = after_segments(state, own, None, place, part, (last, None))
             if is_divided:
                 last = state_at(after, b, h, segment)
                 totals = started(count, src, width, added, (b, h, segment, part), last)

@@ -78,7 +78,7 @@ class OfGroup:
             if last is not None:
                 last = of_sign(last, self.group, rows)
                 dst = last.window(1, 0, self.width)
-            state = after_segments(state, of_values, None, place, part, False, (dst, None))
+            state = after_segments(state, of_values, None, place, part, (dst, None))
         start_totals(self.totals, src, column, added, (*place, part), last)
         return state
 
