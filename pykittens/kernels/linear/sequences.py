@@ -114,8 +114,9 @@ def unit_at(
 def own_registers(ends: Any, config: Any) -> int | None:
     """The registers of a thread of a producer or storer, whose lanes copy the last rows of packed sequences.
 
-    With the usual 104, warpgroups that compute spill; with fewer than these, those that copy do.
+    With the usual 104, warpgroups that compute spill. Of two blocks on a multiprocessor, with 56 products wait for one
+    another; with 48 those that copy spill some bytes, outside of what others wait for.
     """
     if ends is None:
         return None
-    return 72 if config.resident > 1 else 88
+    return 48 if config.resident > 1 else 64

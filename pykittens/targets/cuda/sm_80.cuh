@@ -42,7 +42,7 @@ template <int ROWS, int COLS, int THREADS, int SIZE, class Move> DEVICE void eac
     constexpr int PIECES = COLS * SIZE / 16, ELEMENTS = 16 / SIZE;
     if constexpr (THREADS % PIECES == 0) {
         const int col = thread % PIECES * ELEMENTS;
-        _Pragma("unroll 8") for (int row = thread / PIECES; row < ROWS; row += THREADS / PIECES) move(row, col);
+        _Pragma("unroll 4") for (int row = thread / PIECES; row < ROWS; row += THREADS / PIECES) move(row, col);
     } else {
         _Pragma("unroll 4") for (int i = thread; i < ROWS * PIECES; i += THREADS) move(i / PIECES, i % PIECES * ELEMENTS);
     }
