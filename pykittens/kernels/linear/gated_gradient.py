@@ -62,8 +62,8 @@ def cut_for(d: int, dtype: str, limits: Limits) -> tuple[int, int]:
 
     Registers hold two blocks.
     """
-    size = min(-(-d // 16) * 16, 32)
-    cuts = [(size, 2), (size, 1), (16, 1)]
+    size = next((x for x in (16, 32) if d <= x), 64)
+    cuts = [(size, 2), (size, 1), (min(size, 32), 1), (16, 1)]
 
     def of_all(cut: tuple[int, int]) -> int:
         own, blocks = cut
@@ -98,7 +98,10 @@ def add_gradients(passes: ChannelPasses) -> None:
         scale,
         passes.ends,
     )
-    passes.steps.append(PlanStep(channel_gradients, args, {"size": size, "resident": resident}))
+    dims = arrays.dims
+    shared = dims["gates"] // dims["groups"], dims["heads"] // dims["gates"]
+    more = {"size": size, "resident": resident, "shared": shared}
+    passes.steps.append(PlanStep(channel_gradients, args, more))
     if is_shared:
         shape = (*passes.gates, arrays.dims["n"], arrays.dims["d"])
         passes.scratch |= {name: Scratch(shape) for name in to.values()}

@@ -1,0 +1,122 @@
+"""Gradients of pairs of positions of linear attention with a gate for each channel, by the runs of `channel_weights`.
+
+A tile has queries with the gates from the start of their run where that is the second of two, and keys with the gates
+to the end of theirs where it is the first. With D where the row is in the second run and its column in the first, and
+the transpose of D where it is the other way round, the product of D and the tile is what the gradient of a query has of
+the keys before it, but for the gates from the start of its run to it; and that of a key, but for those past it to the
+end of its run. Operands are in two parts, the second of which is what rounding leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pykittens as pk
+from pykittens.kernels.linear.channel_weights import BLOCK, rest_of, rows_in
+
+
+def parts_of(x: Any, dtype: Any) -> tuple[Any, Any]:
+    """f32, rounded, and what that leaves."""
+    return x.to(dtype), rest_of(x, dtype)
+
+
+@pk.function
+def in_rows(x: Any, memory: Any) -> list[Any]:
+    """The rows of a tile, each a vector, through memory."""
+    pk.sync()
+    pk.store(memory, x)
+    pk.sync()
+    return rows_in(memory)
+
+
+@dataclass
+class Rows:
+    """Rows of the positions of a block: the gates from the start of a run up to each position, and past it to the end;
+    and gradients of queries and keys.
+    """
+
+    before: list[Any]
+    after: list[Any]
+    dq: list[Any]
+    dk: list[Any]
+
+
+def seconds(length: int) -> list[bool]:
+    """Whether each position of a block is in the second of two runs of so many positions."""
+    return [j // length % 2 == 1 for j in range(BLOCK)]
+
+
+@pk.function
+def store_rows(memory: list[Any], rows: list[Any], factors: list[Any], more: Any) -> None:
+    """Fill tiles with rows times factors, in two parts. more: another factor of each channel, or None."""
+    for j in range(BLOCK):
+        x = rows[j].to(pk.f32) * factors[j]
+        x = x if more is None else x * more
+        for tile, part in zip(memory, parts_of(x, memory[0].dtype), strict=True):
+            pk.store(tile.row(j), part)
+
+
+@pk.function
+def runs_in_block(
+    rows: Rows, gates: list[Any], own: list[Any], weights: Any, memory: list[Any], result: Any
+) -> Any:
+    """Add to gradients what pairs of positions of a block are; returns the product of all gates.
+
+    own: tiles of queries and of keys. weights: D, and its transpose above. memory: for operands. result: for results.
+    """
+    row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
+    for length in (1, 2, 4, 8):
+        is_second = seconds(length)
+        pk.sync()
+        operands = [pk.load(own[0 if x else 1].row(j)) for j, x in enumerate(is_second)]
+        factors = [
+            x if second else y
+            for x, y, second in zip(rows.before, rows.after, is_second, strict=True)
+        ]
+        store_rows(memory, operands, factors, None)
+        pk.sync()
+        is_pair = (row // length != col // length) & (row // (2 * length) == col // (2 * length))
+        weight = pk.where(is_pair, pk.load(weights), 0.0)
+        found = in_rows(with_parts(weight, memory), result)
+        for j in range(BLOCK):
+            beside = gates[j // length ^ 1]
+            if is_second[j]:
+                rows.dq[j] = rows.dq[j] + rows.before[j] * found[j]
+                rows.before[j] = rows.before[j] * beside
+            else:
+                rows.dk[j] = rows.dk[j] + rows.after[j] * found[j]
+                rows.after[j] = rows.after[j] * beside
+        gates = [x * y for x, y in zip(gates[::2], gates[1::2], strict=True)]
+    pk.sync()
+    return gates[0]
+
+
+@pk.function
+def with_parts(a: Any, memory: list[Any], found: Any = None) -> Any:
+    """The sum and the products with a tile in two parts."""
+    for x in memory:
+        found = pk.mma_AB(a, x) if found is None else pk.mma_AB(a, x, found)
+    return found
+
+
+@pk.function
+def add_block(rows: Rows, is_second: Any, factor: Any, product: Any, result: Any) -> None:
+    """Add a product with positions of other blocks, after a block or before it, to gradients."""
+    for j, found in enumerate(in_rows(product, result)):
+        x = found if factor is None else found * factor
+        rows.dq[j] = rows.dq[j] + rows.before[j] * pk.where(is_second, x, 0.0)
+        rows.dk[j] = rows.dk[j] + rows.after[j] * pk.where(is_second, 0.0, x)
+
+
+@pk.function
+def store_operands(
+    memory: list[Any], is_second: Any, own: list[Any], rows: Rows, factor: Any
+) -> None:
+    """Fill tiles with queries if a block is second, or else with keys, times gates and a factor of each channel."""
+    for some, gates, is_wanted in (
+        (own[0], rows.before, is_second),
+        (own[1], rows.after, pk.logical_not(is_second)),
+    ):
+        if is_wanted:
+            store_rows(memory, [pk.load(some.row(j)) for j in range(BLOCK)], gates, factor)
