@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from pykittens.torch import based_attention
-from tests.linear_random import each, ends_of, gradients_inside, inside, with_lengths
+from tests.gradients_random import check_gradients, inside, quotient
+from tests.linear_random import each, ends_of, weights_for, with_lengths
 
 LENGTHS = (1, 17, 63, 64, 65, 129, 200, 500, 1000)
 
@@ -92,39 +93,23 @@ def explicit(p: BasedProblem, q: Any, k: Any, v: Any, state: Any) -> tuple[Any, 
         factors[-d - 1 :] = scale
         factors[-1] = 1
         out, after = out + (features(q) * factors) @ state, after + state
-    return (out[..., :-1] / (out[..., -1:] + 1e-6) if p.normalize else out), after
+    return (quotient(out[..., :-1], out[..., -1:] + 1e-6) if p.normalize else out), after
 
 
 def check(p: BasedProblem, device: str) -> None:
-    """Raise unless results and gradients are those in float64, within some roundings of the largest."""
+    """Raise unless results and gradients are those in float64, within some roundings."""
     given = tensors(p, device)
-    found: list[Any] = []
-    exact: list[Any] = []
-    weights: list[Any] = []
-    for results, is_exact in ((found, False), (exact, True)):
-        leaves = [
-            x if x is None else (x.double() if is_exact else x).detach().requires_grad_()
-            for x in given
-        ]
-        if is_exact:
-            of_one = functools.partial(explicit, p)
-            outs = each(of_one, p.lengths, *leaves[:3], state=leaves[3], first=p.first)
-        else:
-            how: dict[str, Any] = {"normalize": p.normalize, "return_state": True}
-            how["ends"] = ends_of(p.lengths, device, p.first)
-            out, after = based_attention(*leaves[:3], initial_state=leaves[3], **how)
-            outs = inside(p, out), after
-        weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
-        weighed = outs if p.states else outs[:1]
-        own = [x for x in leaves if x is not None]
-        of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
-        results += [*(x.detach() for x in outs), *gradients_inside(p, weighed, own, of_outs)]
-    unit, count = 2.0**-7, len(exact) - len(own)
-    # A division lets the terms of gradients cancel, and leaves their roundings.
-    largest = max(float(e.abs().max()) for e in exact[count:]) if p.normalize else 0.0
-    for i, (f, e) in enumerate(zip(found, exact, strict=True)):
-        assert f.shape == e.shape, (p, i)
-        assert f.isfinite().all(), (p, i)
-        error = (f - e).abs().max()
-        size = max(float(e.abs().max()), largest if i >= count else 0.0)
-        assert error <= 2 * unit * size + 1e-5, (p, i, float(error), size)
+
+    def ours(q: Any, k: Any, v: Any, state: Any) -> Any:
+        how: dict[str, Any] = {"normalize": p.normalize, "return_state": True}
+        how["ends"] = ends_of(p.lengths, device, p.first)
+        out, after = based_attention(q, k, v, initial_state=state, **how)
+        return inside(p, out), after
+
+    def exact(*leaves: Any) -> Any:
+        *of_positions, state = leaves
+        of_one = functools.partial(explicit, p)
+        return each(of_one, p.lengths, *of_positions, state=state, first=p.first)
+
+    weights = weights_for(p, given[2], given[3])
+    check_gradients(p, given, weights, ours, exact, bound=2.0**-6, along=3)

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tests.linear_random import LinearProblem, each, ends_of, gradients_inside, inside
+from tests.gradients_random import check_gradients, inside
+from tests.linear_random import LinearProblem, each, ends_of, roundings_of, weights_for
 from tests.linear_random import problem as of_attention
 from tests.linear_random import tensors as of_attention_tensors
 
@@ -47,36 +48,19 @@ def recurrence(q: Any, k: Any, v: Any, beta: Any, decay: Any, state: Any) -> tup
 
 
 def check(p: LinearProblem, device: str, rule: Callable[..., Any]) -> None:
-    """Raise unless results and gradients of an operator are those in float64, within some roundings of the largest."""
+    """Raise unless results and gradients of an operator are those in float64, within some roundings."""
     given = tensors(p, device)
-    found: list[Any] = []
-    exact: list[Any] = []
-    weights: list[Any] = []
-    for results, is_exact in ((found, False), (exact, True)):
-        leaves = [
-            x if x is None else (x.double() if is_exact else x).detach().requires_grad_()
-            for x in given
-        ]
-        if is_exact:
-            if p.decay == "head":  # of each position, whose errors add up
-                shape = (p.batch, p.heads, p.n)
-                leaves[4] = leaves[4].detach()[:, None].expand(shape).clone().requires_grad_()
-            outs = each(recurrence, p.lengths, *leaves[:5], state=leaves[5], first=p.first)
-        else:
-            how = {"ends": ends_of(p.lengths, device, p.first), "return_state": True}
-            out, after = rule(*leaves[:5], initial_state=leaves[5], **how)
-            outs = inside(p, out), after
-        weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
-        weighed = outs if p.states else outs[:1]
-        own = [x for x in leaves if x is not None]
-        of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
-        results += [*outs, *gradients_inside(p, weighed, own, of_outs)]
-    unit, most = 2.0**-7, [e.abs().max() for e in exact]
-    if p.decay == "head":
-        of_positions, exact[6] = exact[6], exact[6].sum((0, 2))
-        most[6] = torch.maximum(exact[6].abs(), of_positions.square().sum((0, 2)).sqrt()).max()
-    for i, (f, e, m) in enumerate(zip(found, exact, most, strict=True)):
-        assert f.shape == e.shape, (p, i)
-        assert f.isfinite().all(), (p, i)
-        error = (f - e).abs().max()
-        assert error <= 4 * unit * m + 1e-5, (p, i, float(error), float(m))
+
+    def ours(*leaves: Any) -> Any:
+        *of_positions, state = leaves
+        how = {"ends": ends_of(p.lengths, device, p.first), "return_state": True}
+        out, after = rule(*of_positions, initial_state=state, **how)
+        return inside(p, out), after
+
+    def exact(*leaves: Any) -> Any:
+        *of_positions, state = leaves
+        return each(recurrence, p.lengths, *of_positions, state=state, first=p.first)
+
+    weights = weights_for(p, given[2], given[5])
+    how: dict[str, Any] = {"bound": 2.0**-5, "floor": roundings_of(p)}
+    check_gradients(p, given, weights, ours, exact, **how, along=5)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pykittens.torch import gated_linear_attention, linear_attention
+from tests.gradients_random import check_gradients, inside
 
 LENGTHS = (1, 17, 63, 64, 65, 129, 200, 500, 1000)
 AT_ONCE = 32  # positions
@@ -140,12 +141,6 @@ def ends_of(lengths: Sequence[int], device: Any, first: int = 0) -> Any:
     return torch.tensor([first, *lengths], device=device).cumsum(0).int() if lengths else None
 
 
-def inside(p: Any, x: Any) -> Any:
-    """The positions of packed sequences of a tensor (batch, heads, n, ...): others are what memory held."""
-    is_whole = not p.lengths or x is None or x.dim() < 3
-    return x if is_whole else x[:, :, p.first : p.first + sum(p.lengths)]
-
-
 def each(
     of_one: Callable[..., tuple[Any, Any]],
     lengths: Sequence[int],
@@ -176,39 +171,31 @@ def each(
     )
 
 
-def gradients_inside(p: Any, outs: Any, leaves: list[Any], of_outs: list[Any]) -> list[Any]:
-    """The gradients of results, of the positions of packed sequences; a state is the last leaf if there are some."""
-    found = torch.autograd.grad(outs, leaves, of_outs)
-    return [x if p.states and x is found[-1] else inside(p, x) for x in found]
+def weights_for(p: Any, v: Any, state: Any) -> list[Any]:
+    """The gradients of a result, of the positions of packed sequences, and of the states if there are some before."""
+    return [torch.randn_like(x) for x in (inside(p, v), state) if x is not None]
+
+
+def roundings_of(p: Any) -> float:
+    """What roundings in f32, and multiples of the least number of f16, leave of sums of products of all sizes."""
+    return max(1e-5, 2.0**-23 * (p.n * p.d * p.width) ** 0.5)
 
 
 def check(p: LinearProblem, device: str) -> None:
-    """Raise unless results and gradients are those in float64, within some roundings of the largest."""
+    """Raise unless results and gradients are those in float64, within some roundings."""
     given = tensors(p, device)
-    found: list[Any] = []
-    exact: list[Any] = []
-    weights: list[Any] = []
-    for results, is_exact in ((found, False), (exact, True)):
-        leaves = [
-            x if x is None else (x.double() if is_exact else x).detach().requires_grad_()
-            for x in given
-        ]
-        if is_exact:
-            of_one = by_channels if p.gates else explicit
-            outs = each(of_one, p.lengths, *leaves[:4], state=leaves[4], first=p.first)
-        else:
-            operator = gated_linear_attention if p.gates else linear_attention
-            how = {"ends": ends_of(p.lengths, device, p.first), "return_state": True}
-            out, after = operator(*leaves[:4], initial_state=leaves[4], **how)
-            outs = inside(p, out), after
-        weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
-        weighed = outs if p.states else outs[:1]
-        own = [x for x in leaves if x is not None]
-        of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
-        results += [*outs, *gradients_inside(p, weighed, own, of_outs)]
-    unit = 2.0**-7
-    for i, (f, e) in enumerate(zip(found, exact, strict=True)):
-        assert f.shape == e.shape, (p, i)
-        assert f.isfinite().all(), (p, i)
-        error = (f - e).abs().max()
-        assert error <= 4 * unit * e.abs().max() + 1e-5, (p, i, float(error), float(e.abs().max()))
+
+    def ours(q: Any, k: Any, v: Any, decay: Any, state: Any) -> Any:
+        operator = gated_linear_attention if p.gates else linear_attention
+        how = {"ends": ends_of(p.lengths, device, p.first), "return_state": True}
+        out, after = operator(q, k, v, decay, initial_state=state, **how)
+        return inside(p, out), after
+
+    def exact(*leaves: Any) -> Any:
+        *of_positions, state = leaves
+        of_one = by_channels if p.gates else explicit
+        return each(of_one, p.lengths, *of_positions, state=state, first=p.first)
+
+    weights = weights_for(p, given[2], given[4])
+    how: dict[str, Any] = {"bound": 2.0**-5, "floor": roundings_of(p)}
+    check_gradients(p, given, weights, ours, exact, **how, along=4)

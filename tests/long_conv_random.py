@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pykittens.torch import long_conv
+from tests.gradients_random import check_gradients
 
 LENGTHS = (1, 17, 63, 64, 65, 128, 200, 256, 1000, 1024, 3000, 4096)
 LONG = (4097, 5000, 8192, 12_288, 16384, 20_001, 30000, 32768, 100_000, 131_072, 2**19, 2**20)
@@ -69,28 +70,14 @@ def explicit(u: Any, filter: Any, before: Any, after: Any, circular: bool) -> An
 
 
 def check(p: ConvProblem, device: str) -> None:
-    """Raise unless results and gradients are those in float64, within some roundings of the largest."""
+    """Raise unless results and gradients are those in float64, within some roundings."""
     given = tensors(p, device)
-    gradient = torch.randn(given[0].shape, device=device).to(given[0].dtype)
-    results: list[list[Any]] = []
-    for is_exact in (False, True):
-        leaves = [
-            x if x is None else (x.double() if is_exact else x).detach().requires_grad_()
-            for x in given
-        ]
-        u, filters, before, after = leaves
-        if is_exact:
-            out = explicit(*leaves, p.circular)
-        else:
-            gates = {"gate_before": before, "gate_after": after}
-            out = long_conv(u, filters, **gates, circular=p.circular)
-        own = [x for x in leaves if x is not None]
-        results.append([out.detach(), *torch.autograd.grad(out, own, gradient.to(out.dtype))])
-    # What is found of few taps is rounded as what would be found of all: sums of batch x n random products.
-    of_all = 4 * (p.batch * p.n) ** 0.5
-    for i, (f, e) in enumerate(zip(*results, strict=True)):
-        assert f.shape == e.shape, (p, i)
-        assert f.isfinite().all(), (p, i)
-        error, largest = float((f - e).abs().max()), float(e.abs().max())
-        bound = 2.0**-7 * max(largest, of_all if i == 2 else 0.0)
-        assert error <= bound + 1e-6, (p, i, error, largest)
+
+    def ours(u: Any, filters: Any, before: Any, after: Any) -> Any:
+        return [long_conv(u, filters, gate_before=before, gate_after=after, circular=p.circular)]
+
+    def exact(*leaves: Any) -> Any:
+        return [explicit(*leaves, p.circular)]
+
+    weights = [torch.randn_like(given[0])]
+    check_gradients(p, given, weights, ours, exact, bound=2.0**-7, floor=1e-6)

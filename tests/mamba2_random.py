@@ -9,14 +9,15 @@ from typing import Any
 import torch
 
 from pykittens.torch import mamba2
+from tests.gradients_random import check_gradients, inside
 from tests.linear_random import (
     LENGTHS,
     WIDTHS,
     each,
     ends_of,
     explicit,
-    gradients_inside,
-    inside,
+    roundings_of,
+    weights_for,
     with_lengths,
 )
 
@@ -96,30 +97,19 @@ def pairs(
 
 
 def check(p: Mamba2Problem, device: str) -> None:
-    """Raise unless results and gradients are those in float64, within some roundings of the largest."""
+    """Raise unless results and gradients are those in float64, within some roundings."""
     given = tensors(p, device)
-    found: list[Any] = []
-    exact: list[Any] = []
-    weights: list[Any] = []
-    for results, is_exact in ((found, False), (exact, True)):
-        leaves = [
-            x if x is None else (x.double() if is_exact else x).detach().requires_grad_()
-            for x in given
-        ]
+
+    def ours(*leaves: Any) -> Any:
         *of_positions, state = leaves
-        if is_exact:
-            outs = each(pairs, p.lengths, *of_positions, state=state, first=p.first)
-        else:
-            how = {"ends": ends_of(p.lengths, device, p.first), "return_state": True}
-            out, after = mamba2(*of_positions, softplus=True, initial_state=state, **how)
-            outs = inside(p, out), after
-        weights = weights or [torch.randn(x.shape, device=device).to(x.dtype) for x in outs]
-        weighed = outs if p.states else outs[:1]
-        own = [x for x in leaves if x is not None]
-        of_outs = [w.to(x.dtype) for w, x in zip(weights, weighed, strict=False)]
-        results += [*outs, *gradients_inside(p, weighed, own, of_outs)]
-    for i, (f, e) in enumerate(zip(found, exact, strict=True)):
-        assert f.shape == e.shape, (p, i)
-        assert f.isfinite().all(), (p, i)
-        error, most = float((f - e).detach().abs().max()), float(e.detach().abs().max())
-        assert error <= 2.0**-5 * most + 1e-5, (p, i, error, most)
+        how = {"ends": ends_of(p.lengths, device, p.first), "return_state": True}
+        out, after = mamba2(*of_positions, softplus=True, initial_state=state, **how)
+        return inside(p, out), after
+
+    def exact(*leaves: Any) -> Any:
+        *of_positions, state = leaves
+        return each(pairs, p.lengths, *of_positions, state=state, first=p.first)
+
+    how: dict[str, Any] = {"bound": 2.0**-5, "floor": roundings_of(p)}
+    weights = weights_for(p, given[0], given[7])
+    check_gradients(p, given, weights, ours, exact, **how, along=5)

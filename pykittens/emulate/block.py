@@ -9,11 +9,12 @@ from math import prod
 
 from pykittens.emulate.barriers import Copy, StageRing, shared_memory
 from pykittens.emulate.memory import Array
+from pykittens.emulate.operands import Operands, operands_of
 from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.ir.nodes import Grid, Kernel, Order, is_multicast, takes
+from pykittens.ir.nodes import Call, Grid, Kernel, Order, is_multicast, takes
 from pykittens.ir.orders import ROW_MAJOR, decode, positions
 from pykittens.ir.stages import Pipeline
 from pykittens.ir.structure import fetches_written
@@ -33,6 +34,14 @@ class LaunchRun:
     clusters: int = 0
     schedule: SeededSchedule = field(default_factory=SeededSchedule)
     watch: Watcher = NOBODY
+    _operands: dict[Call, Operands] = field(default_factory=dict)
+
+    def operands(self, call: Call) -> Operands:
+        """The operands of a call, sorted once for the launch."""
+        found = self._operands.get(call)
+        if found is None:
+            found = self._operands[call] = operands_of(call)
+        return found
 
     @cached_property
     def takers(self) -> dict[tuple[Pipeline, str], int]:

@@ -9,6 +9,7 @@ from typing import Any
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.memory import GlobalTile, poison
+from pykittens.emulate.operands import Tile, tile_of
 from pykittens.emulate.shared import Signalled
 from pykittens.emulate.waiting import (
     Engines,
@@ -21,7 +22,7 @@ from pykittens.emulate.waiting import (
     signal_key,
     wait_of_call,
 )
-from pykittens.errors import AccessError
+from pykittens.errors import AccessError, KernelError
 from pykittens.ir.nodes import (
     Block,
     Call,
@@ -263,7 +264,14 @@ class Group:
 
     def arguments(self, node: Call) -> dict[str, Any]:
         """The operands of a call, read now."""
-        return {name: self.value(a) for name, a in node.args.items()}
+        operands, env = self.launch.operands(node), self.env
+        args = operands.given.copy()
+        for name, value in operands.values:
+            found = env[value]
+            args[name] = self.landed(found) if type(found) is ProductInFlight else found
+        for name, thing in operands.others:
+            args[name] = self.value(thing)
+        return args
 
     def call(self, node: Call) -> None:
         effects = node.op.effects
@@ -307,13 +315,17 @@ class Group:
             with faults_at(node):
                 self.signal(node, args[name])
         self.watch.runs(self, node)
-        with faults_at(node):
+        try:  # which costs less than `faults_at`
             result = node.op.evaluate(args)
+        except KernelError as fault:
+            fault.loc = node.loc
+            raise
         self.watch.computes(node, args, result)
         self.watch.ran(self, node)
         found = result if isinstance(result, tuple) else (result,)
-        for r, value in zip(node.results, found, strict=False):  # without results, None is found
-            self.put(r, typed(r, value, node))
+        # Without results, None is found.
+        for (r, is_number), value in zip(self.launch.operands(node).results, found, strict=False):
+            self.put(r, typed(r, value, node) if is_number else value)
 
     def copy_in(self, node: Call) -> None:
         """Start a copy into the stage being filled; with multicast, this block's share to every block."""
@@ -365,26 +377,31 @@ class Group:
     def raw(self, thing: Any) -> Any:
         """The value of an operand; a tile in flight stays in flight."""
         if isinstance(thing, _TENSORS):
-            ref = thing.first
-            index = tuple(self.value(i) for i in ref.index)
-            windows = {
-                axis: tuple(self.value(x) for x in (*window.bounds, window.stop))
-                for axis, window in ref.windows.items()
-            }
-            name = ref.tensor.name
-            array = self.launch.tensors[name]
-            return GlobalTile(name, array, index, ref.plane, windows, self.watch)
+            return self.tile(tile_of(thing))
         if isinstance(thing, Pipeline):
             return self.is_full(thing)
         return self.env[thing] if isinstance(thing, Value) else thing
 
+    def tile(self, tile: Tile) -> GlobalTile:
+        """A tile of a tensor where the values that locate it are now."""
+        index = tuple(map(self.value, tile.index))
+        windows = {axis: tuple(map(self.value, w)) for axis, w in tile.windows.items()}
+        array = self.launch.tensors[tile.name]
+        return GlobalTile(tile.name, array, index, tile.plane, windows, self.watch)
+
     def value(self, thing: Any) -> Any:
         """The value of an operand that is read now."""
+        if type(thing) is int:  # most indices
+            return thing
+        if isinstance(thing, Tile):
+            return self.tile(thing)
         if isinstance(thing, tuple):
             return tuple(map(self.value, thing))
         found = self.raw(thing)
-        if not isinstance(found, ProductInFlight):
-            return found
+        return self.landed(found) if type(found) is ProductInFlight else found
+
+    def landed(self, found: ProductInFlight) -> Any:
+        """What a read of the result of a product finds."""
         if not found.finished:
             assert self.node is not None
             assert not found.call.managed, (

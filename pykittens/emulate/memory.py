@@ -90,6 +90,7 @@ class GlobalTile(ByIndex):
         self.name, self.array, self.index, self.plane = name, array, index, plane
         self.windows, self.watch = windows, watch
         self.moved = moved  # the row of the moved tile, if rows are named one by one
+        self._box: tuple[tuple[int, int], Box] | None = None  # the last one that was asked for
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -130,6 +131,11 @@ class GlobalTile(ByIndex):
 
     def box(self, rows: int, cols: int) -> Box:
         """The tile with these extents, and the region of it that is inside the tensor."""
+        if self._box is None or self._box[0] != (rows, cols):
+            self._box = (rows, cols), self._located(rows, cols)
+        return self._box[1]
+
+    def _located(self, rows: int, cols: int) -> Box:
         (row0, top, bottom, row_stop), (col0, left, right, col_stop) = self._axes()
         row, col = row0 + self._row_index * rows, col0 + self.index[self.plane[-1]] * cols
         for first, extent in ((row, rows), (col, cols)):
@@ -214,7 +220,7 @@ def plane_of(array: Array, place: Place) -> Array:
     return found if found.ndim == 2 else found[np.newaxis]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # a frozen one takes three times as long to make
 class Box:
     """A tile of a plane of a tensor: its first row and column, and the region that is inside the plane.
 

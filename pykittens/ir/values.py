@@ -43,7 +43,7 @@ class Value(Arithmetic):
 
     @property
     def dtype(self) -> DType:
-        assert not isinstance(self.type, SEMAPHORE | TURNS), "a semaphore holds no elements"
+        assert not isinstance(self.type, (SEMAPHORE, TURNS)), "a semaphore holds no elements"
         return self.type.dtype
 
     def __repr__(self) -> str:

@@ -28,8 +28,16 @@ OF_A_ROLE = 3
 
 
 def word_of_role(kinds: Sequence[Kind], role: int) -> int:
-    """The first word of a role, by its number; that past the last role is the number of words."""
+    """The first word of a role, by its number; that past the last role is the number of words in use."""
     return 1 + max(len(kind.fields) for kind in kinds) + OF_A_ROLE * role
+
+
+def padded(words: int) -> int:
+    """The int32 words of a row with so many in use: whole multiples of 16 bytes.
+
+    So rows of all schedules, and those of no instructions, are of one type, and one recording serves them.
+    """
+    return -(-words // 4) * 4
 
 
 @dataclass

@@ -21,7 +21,7 @@ from pykittens.ir.signature import signature_of
 from pykittens.ir.values import describe
 from pykittens.lang.merging import declared
 from pykittens.mega import coarse
-from pykittens.mega.interpreter import Interpreter
+from pykittens.mega.interpreter import Interpreter, padded
 from pykittens.mega.levels import levels
 from pykittens.mega.proof import prove
 from pykittens.mega.report import ProgramReport, report
@@ -421,7 +421,8 @@ class Program:
     ) -> tuple[Any, ...]:
         """The arguments of the kernel for these words; sizes: the counters, and groups of all roles of a block."""
         operands, (counters, groups) = self.operands(tensors, rewrites), sizes
-        shapes = (2, max(counters, 1)), (self.blocks, groups), *(((1,),) if self.dynamic else ())
+        rows = (2, padded(max(counters, 1))), (self.blocks, padded(groups))
+        shapes = *rows, *(((1,),) if self.dynamic else ())
         given = code, waits, *(np.zeros(shape, np.int32) for shape in shapes)
         like = next((x for x in tensors.values() if hasattr(x, "new_tensor")), None)
         if like is not None:

@@ -21,7 +21,7 @@ from pykittens.ir.values import Value
 from pykittens.mega.accesses import NONE, UNKNOWN, Accesses, Box, Event, box_text
 from pykittens.mega.boxes import Numbers, RoleBody, Touched
 from pykittens.mega.flows import flows, read_ends
-from pykittens.mega.interpreter import OF_A_ROLE, Interpreter, word_of_role
+from pykittens.mega.interpreter import OF_A_ROLE, Interpreter, padded, word_of_role
 from pykittens.mega.waits import derive_waits
 from pykittens.runtime.arguments import Arguments, check, known_values
 
@@ -157,7 +157,7 @@ class Schedule:
     def encoded(self, some: Set[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The words of all instructions, or of some, and waits: int32 (queues, longest queue, words) and (waits, 2)."""
         kinds, roles = self.program.kinds, range(len(self.groups))
-        words = word_of_role(kinds, len(roles))
+        words = padded(word_of_role(kinds, len(roles)))
         queues = [[n for n in queue if some is None or n in some] for queue in self.queues]
         code = np.zeros((len(queues), max(map(len, queues)), words), np.int32)
         waits = list[tuple[int, int]]()
@@ -200,7 +200,7 @@ def derive(program: Program, tensors: Mapping[str, Any]) -> Schedule:
 
 def blank(program: Program, tensors: Mapping[str, Any], rewrites: bool = False) -> tuple[Any, ...]:
     """Arguments of the kernel of a program for these tensors, without instructions."""
-    code, waits = np.zeros((program.blocks, 1, 1), np.int32), np.zeros((1, 2), np.int32)
+    code, waits = np.zeros((program.blocks, 1, padded(1)), np.int32), np.zeros((1, 2), np.int32)
     return program.words(code, waits, (1, 1), tensors, rewrites)
 
 

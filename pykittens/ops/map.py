@@ -185,15 +185,21 @@ def _misfit(type_: RegisterType, largest: RegisterType, owner: str) -> str | Non
 def map_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     """The result computed in the compute type and rounded once; scalar integers are Python's."""
     assert op.scalar is not None
-    result = op.scalar.numpy(*computed(list(args.values())))
-    return rounded(result, list(args.values()), op.scalar.truth)
+    values = list(args.values())
+    dtype = _array_dtype(values)
+    if dtype is None:
+        return op.scalar.numpy(*values)
+    result = op.scalar.numpy(*_computed(values, dtype))
+    return result if op.scalar.truth else _rounded(result, dtype)
 
 
 def computed(values: list[Any]) -> list[Any]:
     """The operands in their compute type; a Python number first takes the dtype of the others."""
     dtype = _array_dtype(values)
-    if dtype is None:
-        return values
+    return values if dtype is None else _computed(values, dtype)
+
+
+def _computed(values: list[Any], dtype: np.dtype[Any]) -> list[Any]:
     wide = _COMPUTE[dtype]
     if wide is dtype:
         return [
@@ -206,8 +212,10 @@ def computed(values: list[Any]) -> list[Any]:
 def rounded(result: Any, values: list[Any], truth: bool = False) -> Any:
     """A result rounded once to the operands' dtype."""
     dtype = _array_dtype(values)
-    if truth or dtype is None:
-        return result
+    return result if truth or dtype is None else _rounded(result, dtype)
+
+
+def _rounded(result: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(result, np.ndarray) and result.dtype is dtype and result.ndim:
         return result
     return converted(result, OF_NUMPY[dtype])[()]

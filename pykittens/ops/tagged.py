@@ -15,6 +15,7 @@ code for a vector that one cuts. The emulator, and a launch for debugging, find 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def _load_type(src: Any, tag: Any, cols: Any, spread: Any, whole: Any) -> RV:
 
 @load_tagged.until
 def _load_until(src: Any, tag: int, cols: int, spread: Spread, whole: bool) -> str | None:
-    missing = int((_bits(src, tag, cols) & TAG != tag & TAG).sum())
+    missing = np.count_nonzero((_bits(src, tag, cols) ^ tag) & TAG)
     return f"{missing} elements of {src} to have the tag {tag & TAG}" if missing else None
 
 
@@ -108,5 +109,10 @@ def _check_whole(tensor: Any, cols: int, whole: bool) -> None:
 
 def _bits(src: Any, tag: int, cols: int) -> Any:
     """The bits of the elements; those outside the tensor have the tag."""
-    fill = np.array(tag & TAG, np.int32).view(np.float32)
-    return np.ascontiguousarray(src.read(None, cols, fill), np.float32).view(np.int32)
+    found = src.read(None, cols, _fill(tag & TAG))
+    return np.ascontiguousarray(found, np.float32).view(np.int32)
+
+
+@functools.cache
+def _fill(tag: int) -> Any:
+    return np.array(tag, np.int32).view(np.float32)

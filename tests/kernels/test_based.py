@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -63,6 +64,41 @@ def test_without_states_and_in_float16():
         found = based_attention(**arrays, normalize=normalize, scale=0.3)
         wanted = reference(**arrays, normalize=normalize, scale=0.3)
         assert np.abs(found - wanted).max() <= 2**-9 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_sums_have_more_digits_and_range_than_the_dtype(dtype):
+    """Those of a state of very many positions; without it, an output is that of the rounded weights."""
+    arrays = {n: x.astype(dtype) for n, x in given(length=150).items()}
+    before = np.zeros((1, 2, 153, 65), np.float32)
+    before[..., -1, -1] = 3333333
+    found = based_attention(
+        **arrays, normalize=True, initial_state=before, return_weights=True, return_state=True
+    )
+    q, k = (arrays[x].astype(np.float64) for x in "qk")
+    s = np.einsum("bhid,bhjd->bhij", q, k) / 4
+    wanted = 3333333 + np.tril(1 + s + s * s / 2).sum(3)
+    np.testing.assert_allclose(found[2], wanted, rtol=2**-17)
+    np.testing.assert_allclose(found[1][..., -1, -1], 3333333 + 150)
+    alone = based_attention(**arrays, normalize=True)
+    # The sums of one position are the weight that is multiplied, but for eps.
+    np.testing.assert_array_equal(alone[:, :, 0], arrays["v"][:, :, 0])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_errors_are_no_larger_than_those_of_weights_in_the_dtype(seed):
+    """The largest is at most 1.5 times that of all pairs of positions with weights in bf16 and f32 sums."""
+    arrays = given(heads=1, length=300, seed=seed)
+    bf16 = arrays["v"].dtype
+    q, k, v = (arrays[x][0, 0].astype(np.float32) for x in "qkv")
+    s = (q @ k.T).astype(bf16).astype(np.float32) / 4
+    weights = np.tril(1 + s + s * s / 2)
+    other = (weights.astype(bf16).astype(np.float32) @ v).astype(bf16).astype(np.float32)
+    other = (other / weights.sum(1, keepdims=True)).astype(bf16)
+    wanted = reference(**arrays, normalize=True)
+    found = based_attention(**arrays, normalize=True, segments=2)
+    errors = [np.abs(np.float64(x) - wanted).max() for x in (found, other[None, None])]
+    assert errors[0] <= 1.5 * errors[1]
 
 
 def test_features_have_the_products_of_the_series():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.delta import gated_delta_rule, gated_delta_rule_step
-from pykittens.kernels.delta.config import config_for, cut_for
+from pykittens.kernels.delta.config import config_for, config_of_states, cut_for
 from pykittens.kernels.delta.function import inputs
 from pykittens.kernels.delta.reference import reference
+from pykittens.kernels.delta.states import ScanConfig, scan_config_for
 from pykittens.kernels.limits import limits_of
 from tests import tolerance
 from tests.kernels.checked import check_plan
@@ -245,7 +248,12 @@ def test_few_heads_are_cut_into_segments():
     assert cut_for(16, 8192, (128, 128), limits)[0] >= 4
     assert cut_for(1, 100, (128, 128), limits)[0] == 1
     assert cut_for(16, 8192, (128, 128), limits, segments=3)[0] == 3
+    assert cut_for(4, 8833, (128, 192), limits)[0] >= 4
     assert config_for(128, 128, 128, limits).groups == 2
+    assert config_of_states(config_for(128, 64, 4, limits), 128, limits).resident == 2
+    assert scan_config_for(128, limits) == ScanConfig(4, 2)
+    assert scan_config_for(256, limits) == ScanConfig(2, 1)
+    assert scan_config_for(128, replace(limits, shared_bytes=80 << 10)) == ScanConfig(2, 0)
     assert not config_for(128, 128, 128, limits).in_memory
     assert config_for(192, 64, 128, limits).in_memory
     for d in (16, 64, 128, 256):

@@ -68,6 +68,18 @@ def test_any_widths(d, width):
     check(given(heads=1, length=70, d=d, width=width))
 
 
+@pytest.mark.parametrize("decay", ["none", "head", "position"])
+@pytest.mark.parametrize(("length", "segments"), [(150, 2), (330, 3), (64, 2), (200, 7)])
+def test_segments_are_one_sequence(length, segments, decay):
+    """Also more segments than there are chunks."""
+    check(given(length=length, decay=decay), segments=segments)
+    check(given(length=length, decay=decay), segments=segments, states=False)
+
+
+def test_segments_of_a_wide_state():
+    check(given(heads=1, length=200, d=136, width=72), segments=3)
+
+
 def test_heads_share_queries_and_keys():
     arrays = given(heads=6)
     check(arrays | {x: arrays[x][:, :2] for x in "qk"})
@@ -147,9 +159,10 @@ def test_calls_of_a_form_compute_with_their_own_arrays(decay, emulated):
 @pytest.mark.parametrize(
     ("decay", "d", "width"), [("none", 72, 72), ("head", 72, 72), ("position", 136, 40)]
 )
-def test_no_launch_has_a_fault(decay, d, width):
+@pytest.mark.parametrize("segments", [1, 2])
+def test_no_launch_has_a_fault(decay, d, width, segments):
     """Of several chunks, so that memory is written again; with all states, and heads that share."""
-    arrays = given(heads=2, length=200, d=d, width=width, decay=decay)
+    arrays = given(heads=2, length=200 * segments, d=d, width=width, decay=decay)
     arrays |= {x: arrays[x][:, :1] for x in "qk"}
     state = np.ones((1, 2, d, width), np.float32)
     plan = gated_delta_rule_backward.plan(
@@ -157,6 +170,7 @@ def test_no_launch_has_a_fault(decay, d, width):
         gradient=np.ones_like(arrays["v"]),
         initial_state=state,
         state_gradient=state.copy(),
+        segments=segments,
     )
     check_plan(plan)
 
@@ -172,5 +186,5 @@ def test_the_launches_compile(arch, d, monkeypatch):
     state = np.ones((1, 2, d, 64), np.float32)
     words = {"initial_state": state, "return_state": True, "segments": 2}
     gated_delta_rule.plan(**arrays, **words).compile(arch)
-    plan = gated_delta_rule_backward.plan(**arrays, gradient=arrays["v"], initial_state=state)
-    plan.compile(arch)
+    words = {"gradient": arrays["v"], "initial_state": state, "segments": 2}
+    gated_delta_rule_backward.plan(**arrays, **words).compile(arch)

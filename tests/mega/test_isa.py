@@ -9,7 +9,7 @@ import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.mega.isa import Machine, Vector, in_turn
 from pykittens.runtime import nvrtc
-from tests.mega.isa_models import ACTIVATIONS, Model, all_kinds, bf16, llama
+from tests.mega.isa_models import ACTIVATIONS, Model, all_kinds, bf16, llama, resources_of
 
 LENGTHS = [1, 16, 100, 256, 1000, 1024]
 LONG = [*LENGTHS, 1025, 2500]
@@ -280,10 +280,9 @@ def test_parts_of_vectors_are_written_one_by_one():
 @pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
 @pytest.mark.parametrize(("head", "chunk"), [(64, 1024), (64, 2048), (128, 2048)])
 def test_no_kind_spills_registers(head, chunk):
-    m = all_kinds(head=head, chunk=chunk)
-    tensors, program = m.tensors(), m.machine.program
-    arguments = program.arguments(program.scheduled(**tensors), **tensors)
-    found = program.kernel().compile(*arguments, arch="sm_90a").resources
+    """As many pages as there is room for, so that the program is one of `test_all_pages_that_a_machine_takes`."""
+    m = all_kinds(head=head, chunk=chunk, pages=0, fetched=0)
+    found = resources_of(m)
     assert found.frame == 0
     assert (found.registers, found.threads) == (128, 512)
 

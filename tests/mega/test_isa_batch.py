@@ -8,7 +8,7 @@ import pytest
 from pykittens.errors import ArgumentError
 from pykittens.mega.isa import Machine
 from pykittens.runtime import nvrtc
-from tests.mega.isa_models import ACTIVATIONS, Model, all_kinds, llama
+from tests.mega.isa_models import ACTIVATIONS, Model, all_kinds, llama, resources_of
 
 
 def places(batch, seed=0, capacity=100, vocabulary=300):
@@ -80,7 +80,5 @@ def test_what_a_machine_of_several_sequences_refuses():
 )
 def test_all_pages_that_a_machine_takes_have_room(batch, chunk, head):
     m = all_kinds(batch=batch, chunk=chunk, head=head, pages=0, fetched=0)
-    tensors, program = m.tensors(), m.machine.program
-    arguments = program.arguments(program.scheduled(**tensors), **tensors)
-    found = program.kernel().compile(*arguments, arch="sm_90a").resources
+    found = resources_of(m)
     assert found.shared_bytes > 227 * 1024 - m.machine.batch * 2048 - 20 * 1024

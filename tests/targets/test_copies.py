@@ -44,12 +44,14 @@ def test_a_view_narrower_than_a_panel_is_copied_by_the_lanes(aligned):
     x, y = matrix(128, 128, aligned=aligned), matrix(128, 128, aligned=aligned)
     text = strips.source(x, y)
     kernel = text[text.index('extern "C"') :]
-    assert kernel.count("copy_in_skewed<64, 16,") == 4
-    assert kernel.count("copy_out_skewed<64, 32,") == 2
+    into, out = ("start_copy", "copy_back") if aligned else ("copy_in_skewed", "copy_out_skewed")
+    assert kernel.count(f"{into}<64, 16,") == 4
+    assert kernel.count(f"{out}<64, 32,") == 2
     assert "expect" not in kernel
+    assert ("copies_wait();" in kernel) == aligned
     # The part of a row starts at a byte of the row, and the copy swizzles it with its place in the panel.
-    assert re.findall(r"copy_in_skewed<[^>]*>\(t, (\d+), 8192", kernel) == ["0", "32", "64", "96"]
-    assert re.findall(r"copy_out_skewed<.*, t3, (\d+), 8192", kernel) == ["0", "64"]
+    assert re.findall(rf"{into}<[^>]*>\(t, (\d+), 8192", kernel) == ["0", "32", "64", "96"]
+    assert re.findall(rf"{out}<.*, t3, (\d+), 8192", kernel) == ["0", "64"]
     if nvrtc.available() is None:
         assert spills(strips.compile(x, y)) == []
 
@@ -277,17 +279,30 @@ def body(source):
 def test_the_engine_copies_what_no_edge_of_a_window_cuts_and_the_lanes_the_rest(axis):
     x = np.zeros((3, 128, 128), BF16)
     text = body(windowed.source(x, x.copy(), 0, 64, axis=axis))
-    assert text.count("copy_box(") == text.count("copy_in_skewed<64, 64") == 1
-    assert text.count("store_box(") == text.count("copy_out_skewed<64, 64") == 1
+    # A window of columns may start inside of a piece.
+    into, out = ("start_copy", "copy_back") if axis == 1 else ("copy_in_skewed", "copy_out_skewed")
+    assert text.count("copy_box(") == text.count(f"{into}<64, 64") == 1
+    assert text.count("store_box(") == text.count(f"{out}<64, 64") == 1
     assert text.count("|| ") == 2  # the upper edge cuts nothing where it is the tensor's own
     assert "&& lane == 0" not in text  # all lanes run the roles
     assert "stores_wait_read();" in text
+
+
+def test_an_engine_sees_what_lanes_have_copied():
+    """Copies of lanes land, and then a fence orders them before the engine that stores the stage."""
+    x = np.zeros((3, 128, 128), BF16)
+    text = body(windowed.source(x, x.copy(), 0, 64, axis=1))
+    order = re.findall(r"(start_copy|copies_wait|fence_async|__syncwarp|barrier_arrive)[(<]", text)
+    start = order.index("start_copy")
+    wanted = ["start_copy", "copies_wait", "fence_async", "__syncwarp", "barrier_arrive"]
+    assert order[start : start + 5] == wanted
 
 
 def test_a_window_of_a_leading_axis_is_copied_by_the_engine_alone():
     x = np.zeros((3, 128, 128), BF16)
     text = body(windowed.source(x, x.copy(), 0, 2, axis=0))
     assert "copy_in" not in text
+    assert "start_copy" not in text
     assert "t_full, 0, 0, start + 1);" in text
 
 
@@ -309,6 +324,7 @@ def test_the_engine_copies_rows_along_any_axis(axis, place):
     source = of_a_plane.compile(x, x.copy(), 2, axis=axis).source
     text = body(source.text)
     assert "copy_in" not in text
+    assert "start_copy" not in text
     assert "copy_out" not in text
     assert text.count("copy_box(") == text.count("store_box(") == 1
     assert f"{place});" in text
@@ -379,8 +395,8 @@ def test_a_vector_is_copied_in_boxes_that_start_at_lines(length, boxes, width):
 def test_a_vector_of_no_equal_boxes_is_copied_by_the_lanes():
     x = np.zeros((2, 272), BF16)  # 544 bytes: four lines and a part
     text = body(vectors.source(x, x[0].copy(), length=272, op=None))
-    assert "copy_in_skewed<1, 272, 16," in text
-    assert "copy_out_skewed<1, 272, 16," in text
+    assert "start_copy<1, 272, 16," in text
+    assert "copy_back<1, 272, 16," in text
 
 
 @pytest.mark.parametrize(("op", "function"), [("add", "add_box("), ("max", "combine_out<Max, ")])

@@ -37,7 +37,7 @@ def of(name: str, problem: Callable[..., Any], check: Callable[..., None], kind:
     """A part of problems of a class; `check` raises if one is wrong. name: of the module with the class."""
 
     def cases(seed: int, on_gpu: bool) -> Any:
-        drawn = st.randoms(use_true_random=False)
+        drawn = st.integers(0, 2**64 - 1).map(random.Random)
         if not on_gpu:
             return st.builds(lambda rng: problem(rng, longest=SHORT), drawn)
         # Calls of one form share their kernels, whose compilation takes longer than the calls.
@@ -54,23 +54,28 @@ def of(name: str, problem: Callable[..., Any], check: Callable[..., None], kind:
 
     imports = f"import torch\nfrom tests.{name} import {kind.__name__}"
     return Part(
-        *(cases, fault, imports), each=20, emulated=100, on_gpu=1000, seconds=120, simpler=simpler
+        *(cases, fault, imports), each=50, emulated=100, on_gpu=1000, seconds=120, simpler=simpler
     )
 
 
 def of_sizes(form: Any, other: Any, rng: random.Random) -> Any:
-    """A call of a form with the lengths, batches and heads of another; of a long convolution, the other itself."""
+    """A call of a form with the batches and heads of another, of as many positions or fewer; of a long convolution, the
+    other itself.
+    """
     if isinstance(form, long_conv_random.ConvProblem):
         return other
-    found = replace(form, n=other.n, batch=1 if form.lengths else other.batch)
+    n = rng.choice((other.n, rng.randint(1, other.n)))
+    found = replace(form, n=n, batch=1 if form.lengths else other.batch)
     if groups := getattr(other, "groups", 0):
         found = replace(found, groups=groups, heads=form.heads // form.groups * groups)
+    elif hasattr(form, "heads"):
+        found = replace(found, heads=other.heads)
     if getattr(form, "gates", 0):
         found = replace(found, gates=form.gates // form.groups * groups)
     if not form.lengths:
         return found
     if isinstance(form, conv_random.ConvProblem):
-        return replace(found, lengths=linear_random.some_lengths(rng, found.n))
+        return replace(found, lengths=linear_random.some_lengths(rng, n))
     return linear_random.with_lengths(rng, replace(found, first=0))
 
 

@@ -13,7 +13,7 @@ from pykittens.kernels.delta.gradients import chunk_gradients
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.reverse import state_gradients
 from pykittens.kernels.library import host_function
-from pykittens.kernels.linear.call import check_width
+from pykittens.kernels.linear.call import check_width, checked
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.gradient import sum_heads, sum_of_head
 from pykittens.kernels.plan import Plan, PlanStep
@@ -34,6 +34,7 @@ def gated_delta_rule_backward(
     initial_state: Any = None,
     state_gradient: Any = None,
     ends: Any = None,
+    segments: int | None = None,
     config: DeltaConfig | None = None,
 ) -> Plan:
     """The gradients of q, k, v and beta, and then those of decay and of initial_state if these are given.
@@ -41,7 +42,8 @@ def gated_delta_rule_backward(
     gradient: that of the result, (batch, heads, n, width); width is at most 256. state_gradient: that of the state
     after the last position, f32 (sequences, heads, d, width), or None. The other arguments are those of
     gated_delta_rule. The gradients have the shapes and dtypes of what they are of; sums are in f32. States are computed
-    again. An ArgumentError for other arguments.
+    again. segments: parts of the sequence that have blocks of their own, as of gated_delta_rule. An ArgumentError for
+    other arguments.
 
         >>> x, beta = np.ones((1, 2, 8, 32), np.float16), np.full((1, 2, 8), 1 / 32, np.float32)
         >>> [y.shape for y in gated_delta_rule_backward(x, x, x, beta, x)]
@@ -52,11 +54,12 @@ def gated_delta_rule_backward(
     arrays = Arrays("gated_delta_rule_backward", **given, ends=ends)
     check_shapes(arrays)
     check_width(arrays)
+    parts = checked(arrays, segments)
     result = arrays.gradients("q", "k", "v", "beta", "decay", "initial_state")
     if not arrays.have_memory:
         return Plan(arrays, [], result=result)
     arrays.lines(*arrays.found)
-    passes = DeltaPasses(arrays, scale, 1, config)
+    passes = DeltaPasses(arrays, scale, parts, config, backward=True)
     add_gradients(passes, arrays)
     return Plan(arrays, passes.steps, passes.scratch, result)
 
@@ -74,10 +77,22 @@ def add_gradients(passes: DeltaPasses, arrays: Arrays) -> None:
         name if name in arrays or name in arrays.made else None
         for name in ("initial_state", "state_gradient", "d_initial_state")
     )
+    if passes.count > 1:
+        first = passes.add_states(first, all_of_them=True)
     of_u = (None, "k", "v", "u", *gates, "inverses", None, first, None, states, "scale")
     steps.append(PlanStep(delta_outputs, (*of_u, passes.ends), how))
-    of_afters = ("q", "k", "gradient", "de", *gates, "inverses", "pairs", last, of_first, afters)
-    steps.append(PlanStep(state_gradients, (*of_afters, "scale", passes.ends), how))
+    of_chunks, size = (*gates, "inverses", "pairs"), ("scale", passes.ends)
+    if passes.count > 1:
+        changes, at_ends = (
+            passes.memory(name, count, width, d, of_sequences=True)
+            for name, count in (("changes", passes.count - 1), ("at_ends", passes.count))
+        )
+        given = ("q", "k", "gradient", None, *of_chunks, None, None, changes, None, *size)
+        steps.append(PlanStep(state_gradients, given, how))
+        passes.add_scan(changes, last, at_ends, reverse=True)
+        last = at_ends
+    of_afters = ("q", "k", "gradient", "de", *of_chunks, last, of_first, None, afters, *size)
+    steps.append(PlanStep(state_gradients, of_afters, how))
 
     dims = arrays.dims
     is_shared = dims["groups"] != dims["heads"]

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import pairs
-from pykittens.kernels.delta.config import DeltaConfig, blocks_for, cut_for
+from pykittens.kernels.delta.config import DeltaConfig, blocks_for, config_of_states, cut_for
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.pairs import chunk_pairs
-from pykittens.kernels.delta.states import scan_changes, segment_changes
+from pykittens.kernels.delta.states import scan_changes, scan_config_for, segment_changes
 from pykittens.kernels.linear.call import check_shapes as check_sequences
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.launches import Launches
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
 
+CHANGES = "high", "low"  # the names of what segments multiply states by, in two parts
 MOST = 4  # blocks of `chunk_pairs` on a multiprocessor, which registers hold
 
 
@@ -36,12 +37,15 @@ class DeltaPasses(Launches):
     """The launches of passes of the delta rule; the number of segments is chosen with the configuration."""
 
     config: DeltaConfig | None = None
+    backward: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        heads, given = self.sequences * self.heads[1], (self.segments, self.config)
+        heads, given = self.sequences * self.heads[1], (self.segments, self.config, self.backward)
         of_all = heads, self.mean_chunks * CHUNK, self.sizes, self.limits
-        self.count, self.config = cut_for(*of_all, *given)
+        self.count, config = cut_for(*of_all, *given)
+        self.config = config
+        self.config_of_states = config_of_states(config, self.sizes[0], self.limits)
         self.gates = "beta", *self.arrays.present("decay")
 
     def memory(self, name: str, *sides: int, dtype: str = "f32", of_sequences: bool = False) -> str:
@@ -62,21 +66,23 @@ class DeltaPasses(Launches):
             PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale", self.ends), how)
         )
 
-    def add_states(self, before: str | None) -> str:
-        """The name of the states at the starts of segments."""
-        most, (d, width), how = self.count - 1, self.sizes, {"config": self.config}
+    def add_states(self, before: str | None, all_of_them: bool = False) -> str:
+        """The name of the states at the starts of segments. all_of_them: what the last changes is found, too."""
+        most, (d, width) = self.count - (0 if all_of_them else 1), self.sizes
         added = self.memory("added", most, width, d, of_sequences=True)
-        parts = [
-            self.memory(x, most, d, d, dtype="bf16", of_sequences=True) for x in ("high", "low")
-        ]
-        states = self.memory("states", self.count, width, d, of_sequences=True)
-        given = (*self.gates, "inverses")
-        self.steps += [
-            PlanStep(segment_changes, ("k", "v", *given, added, None, self.ends), how),
-            PlanStep(segment_changes, ("k", None, *given, *parts, self.ends), how),
-            PlanStep(scan_changes, (added, *parts, before, states)),
-        ]
+        for name in CHANGES:
+            self.memory(name, most, d, d, dtype="bf16", of_sequences=True)
+        states = self.memory("at_starts", self.count, width, d, of_sequences=True)
+        given = ("k", "v", *self.gates, "inverses", added, *CHANGES, self.ends)
+        how = {"config": self.config_of_states, "count": self.count}
+        self.steps.append(PlanStep(segment_changes, given, how))
+        self.add_scan(added, before, states)
         return states
+
+    def add_scan(self, added: str, first: str | None, states: str, reverse: bool = False) -> None:
+        """The states at the starts of segments, or in reverse their gradients at the ends."""
+        how = {"config": scan_config_for(self.sizes[0], self.limits), "reverse": reverse}
+        self.steps.append(PlanStep(scan_changes, (added, *CHANGES, first, states), how))
 
     def add_outputs(self, before: str | None, after: str | None) -> None:
         """The outputs, and the state after the last position if it has a name."""

@@ -17,8 +17,10 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.linear.chunk import CHUNK, log_decay, publish
+from pykittens.kernels.linear.sequences import own_registers
 
 COLUMNS = 64  # of the values, that a warpgroup takes
+SUMMING = 72  # registers of a thread that sums a decay, if two blocks share a multiprocessor
 
 
 def factors_ring(stages: int, decay: Any) -> Any:
@@ -26,6 +28,14 @@ def factors_ring(stages: int, decay: Any) -> Any:
     names = ("beta",) if decay is None else ("beta", "prefix", "suffix", "total")
     stage: dict[str, Any] = {name: pk.sv(pk.f32, CHUNK) for name in names}
     return pk.pipeline(stages, **stage)
+
+
+def registers_of(ends: Any, config: Any) -> int | None:
+    """The registers of a thread of producers and storers, one of which sums a decay.
+
+    Of two blocks on a multiprocessor, more leave too few for products, and the usual 40 are too few for the sums.
+    """
+    return SUMMING if config.resident > 1 else own_registers(ends, config)
 
 
 @pk.function
@@ -75,11 +85,9 @@ def rounded(state: Any, memory: Any, w: Any, dtype: Any) -> Any:
 
 @pk.function
 def added_values(values: Any, seen: Any, inverse: Any, factors: Any, decay: Any) -> Any:
-    """U^T, of V (None: 0), of S^T K^T, and of the transpose of X."""
+    """U^T, of V, of S^T K^T, and of the transpose of X."""
     seen = scaled(seen, along(factors, "prefix", decay))
-    rest = -seen
-    if values is not None:
-        rest = pk.load(values, transposed=True).to(pk.f32) - seen
+    rest = pk.load(values, transposed=True).to(pk.f32) - seen
     rest = rest * pk.load(factors.beta, spread=pk.per_column)
     return pk.mma_AB(rest.to(inverse.dtype), inverse)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pykittens.kernels.delta.chunk import COLUMNS
 from pykittens.kernels.limits import Limits, first_that_fits
@@ -13,7 +13,8 @@ WIDE = 128  # rows of a state that registers hold in f32 and rounded, beside two
 # Microseconds of an H200 for a chunk of the outputs and of the state alone, of each of the warpgroups of a
 # multiprocessor, and how many times as long one takes alone. Then those of a step of the scan of segments, and of the
 # launches that segments add.
-OUTPUT, STATE, ALONE, STEP, LAUNCHES = 0.7, 0.5, 1.4, 2.0, 12.0
+OUTPUT, STATE, ALONE, STEP, LAUNCHES = 1.1, 0.63, 1.22, 1.6, 13.0
+BANDWIDTH = 3.0e6  # bytes in a microsecond of what segments write and read
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,15 @@ def config_for(d: int, width: int, heads: int, limits: Limits) -> DeltaConfig:
     return first_that_fits("gated_delta_rule", configs, shared_bytes, limits)
 
 
+def config_of_states(config: DeltaConfig, d: int, limits: Limits) -> DeltaConfig:
+    """The configuration of what segments change: two blocks of one warpgroup share a multiprocessor if they fit."""
+    if config.groups > 1 or config.in_memory or not limits.warpgroups:
+        return config
+    stage = 2 * CHUNK * (rows_of(d) + COLUMNS + CHUNK) + 4 * 4 * CHUNK + 64
+    shared = config.stages * stage + 1024
+    return replace(config, resident=2) if 2 * shared + RESERVED <= limits.shared_bytes else config
+
+
 def blocks_for(shared_bytes: int, most: int, limits: Limits) -> int:
     """How many blocks that take so much shared memory share a multiprocessor; a ResourceError if none fits."""
 
@@ -73,7 +83,7 @@ def microseconds(
 ) -> float:
     """An estimate of the time of blocks that go through `length` chunks, each of which takes a warpgroup so long."""
     rounds = -(-blocks // (limits.multiprocessors * config.resident))
-    at_once = config.groups * config.resident
+    at_once = config.groups * min(config.resident, -(-blocks // limits.multiprocessors))
     return rounds * length * max(at_once, ALONE) * each
 
 
@@ -84,10 +94,12 @@ def cut_for(
     limits: Limits,
     segments: int | None = None,
     config: DeltaConfig | None = None,
+    backward: bool = False,
 ) -> tuple[int, DeltaConfig]:
     """How many parts of a sequence have blocks of their own, and the configuration: those with the least estimate.
 
-    sizes: of a query and of a value. What is given stays.
+    sizes: of a query and of a value. What is given stays. backward: of the passes of gradients, one of which goes in
+    reverse and shares what segments multiply states by.
     """
     chunks, (d, width) = -(-n // CHUNK), sizes
 
@@ -97,15 +109,29 @@ def cut_for(
     def estimate(segments: int) -> float:
         own, length = cut(segments), -(-chunks // segments)
 
-        def of(side: int, parts: int, each: float) -> float:
-            blocks = heads * parts * -(-side // (COLUMNS * own.groups))
-            return microseconds(blocks, length, each, own, limits)
+        def of(sides: tuple[int, ...], parts: int, each: float, config: DeltaConfig) -> float:
+            columns = sum(-(-x // COLUMNS) for x in sides)
+            blocks = heads * parts * -(-columns // config.groups)
+            return microseconds(blocks, length, each, config, limits)
 
+        passes = 2 if backward else 1
+        outputs = passes * of((width,), segments, OUTPUT, own)
         if segments == 1:
-            return of(width, 1, OUTPUT)
-        of_states = sum(of(side, segments - 1, STATE) for side in sizes)
-        return of(width, segments, OUTPUT) + of_states + STEP * segments + LAUNCHES
+            return outputs
+        past, of_states = segments - 1, config_of_states(own, d, limits)
+        moved = 4 * heads * d * past * (2 * (width + d) + 2 * width)  # each is written and read
+        states = of((width, d), past, STATE, of_states)
+        states += of((width,), past, OUTPUT, own) if backward else 0.0
+        return outputs + states + passes * (STEP * past + moved / BANDWIDTH + LAUNCHES)
 
-    counts: list[int] = [2**i for i in range(8) if 2**i <= max(chunks // 4, 1)]
+    # Those that are powers of two, and those whose blocks fill the multiprocessors once or twice.
+    full = {
+        waves * limits.multiprocessors // (heads * -(-side // own)) + more
+        for waves in (1, 2)
+        for own in (COLUMNS, 2 * COLUMNS)
+        for side, more in ((width, 0), (width + d, 1))
+    }
+    most = max(chunks // 4, 1)
+    counts = sorted(x for x in {2**i for i in range(8)} | full if 1 <= x <= most)
     segments = segments or min(counts, key=estimate)  # of equals the fewest
     return segments, cut(segments)

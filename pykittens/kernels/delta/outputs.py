@@ -13,11 +13,12 @@ from pykittens.kernels.delta.chunk import (
     fill_factors,
     next_state,
     operand_memory,
+    registers_of,
     rounded,
     scaled,
 )
 from pykittens.kernels.linear.chunk import CHUNK, chunks_of, rows_of, segments_in
-from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
+from pykittens.kernels.linear.sequences import sequence_of, sequences_in
 
 
 @pk.kernel
@@ -36,6 +37,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
     d, width, dtype, groups = pk.static(K.shape[3]), pk.static(width), V.dtype, config.groups
     rows, own = rows_of(d), COLUMNS * groups
     pk.resident(config.resident)
+    pk.overlap()
     of_keys, of_pairs = pk.st(dtype, CHUNK, rows), pk.st(dtype, CHUNK, CHUNK)
     stage: dict[str, Any] = {"k": of_keys, "v": pk.st(dtype, CHUNK, own), "x": of_pairs}
     stage |= {} if Q is None else {"q": of_keys, "p": of_pairs}
@@ -47,7 +49,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
     sequences = sequences_in(ends, batch)
     tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
 
-    with pk.producer(registers=own_registers(ends, config)):
+    with pk.producer(registers=registers_of(ends, config)):
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             k, v = (here.matrix(x, h, heads) for x in (K, V))
@@ -60,7 +62,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
                         pk.load_async(t.q, here.matrix(Q, h, heads)[i, 0])
                         pk.load_async(t.p, pairs[here.batch, h, here.slot(i), 0])
 
-    with pk.producer(registers=own_registers(ends, config)):
+    with pk.producer(registers=registers_of(ends, config)):
         for b, h, _, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, segments, segment, False):
@@ -92,7 +94,7 @@ def delta_outputs(  # type: ignore[no-untyped-def]
             if after is not None and (segments is None or segment == segments - 1):
                 pk.store(after[b, h, 0, column], state, transposed=True)
 
-    with pk.storer(registers=own_registers(ends, config)):
+    with pk.storer(registers=registers_of(ends, config)):
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
             for i in chunks_of(here.chunks, segments, segment, False):

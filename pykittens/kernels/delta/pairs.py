@@ -37,7 +37,7 @@ def split(x: Any) -> tuple[Any, Any]:
 
 def shared_bytes(d: int) -> int:
     """Bytes of shared memory of a block of `chunk_pairs`."""
-    return 2 * CHUNK * (2 * rows_of(d) + 4 * CHUNK) + 4 * CHUNK * SIDE + 512
+    return 2 * CHUNK * (2 * rows_of(d) + 2 * CHUNK) + 4 * CHUNK * SIDE + 512
 
 
 @pk.function
@@ -82,7 +82,8 @@ def chunk_pairs(Q, K, beta, decay, inverses, pairs, scale, ends, *, resident):  
     pk.resident(resident)
     q, k = (pk.shared(pk.st(dtype, CHUNK, rows)) for _ in range(2))
     high, low = (pk.shared(pk.st(pk.bf16, CHUNK, CHUNK)) for _ in range(2))
-    of_inverse, of_pairs = (pk.shared(pk.st(dtype, CHUNK, CHUNK)) for _ in range(2))
+    # Results take the memory of what was multiplied, so that more blocks share a multiprocessor.
+    of_pairs, of_inverse = (x.tiles(CHUNK, CHUNK)[0, 0] for x in (q, k))
     blocks, full = pk.shared(pk.sv(pk.f32, CHUNK * SIDE)), pk.semaphore(1)
     b, h, i = pk.grid(batch, heads, slots_of(n, ends))
     slot, (here, i) = i, unit_at(ends, b, i, n)
@@ -105,6 +106,8 @@ def chunk_pairs(Q, K, beta, decay, inverses, pairs, scale, ends, *, resident):  
         pk.store(high, of_high)
         pk.store(low, of_low)
         store_blocks(blocks, a)
+        pk.mma_wait()
+        pk.sync()
         pk.store(of_pairs, (seen * kept * scale).to(dtype))
         pk.fence_async()
         pk.sync()

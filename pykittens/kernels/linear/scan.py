@@ -131,7 +131,9 @@ def after_segments(
 
 
 @pk.function
-def column_after_segments(x: Any, added: Any, place: Any, column: int, p: int, dst: Any) -> Any:
+def column_after_segments(
+    x: Any, added: Any, place: Any, column: int, p: int, dst: Any, spread: Any = pk.plain
+) -> Any:
     """ROWS rows, of part p, of a column of the state at the start of a segment: see `after_segments`.
 
     place: also of the columns of the block, the first of which store the last.
@@ -139,7 +141,7 @@ def column_after_segments(x: Any, added: Any, place: Any, column: int, p: int, d
     (b, h, segment, part), segments = place, added.shape[2]
 
     def load(i: Any) -> Any:
-        return pk.load(added.at(b, h, i)[:, column][p], cols=ROWS)
+        return pk.load(added.at(b, h, i)[:, column][p], cols=ROWS, spread=spread)
 
     x = after_some(x, segment, segments, AT_ONCE, False, load, lambda i: None)
     if dst is not None and (segment == segments - 1) & (part == 0):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.chunk import CHUNK, ROWS, of_part
+from pykittens.kernels.linear.chunk import ROWS, of_part
 from pykittens.kernels.linear.scan import column_after_segments
 
 
@@ -42,18 +42,6 @@ class Sums:
     totals: Totals
     half: Any
     factors: Any = None
-
-
-def sums_of(
-    totals: Totals | None, half: Any, factors: Any, here: Any, h: Any, i: Any
-) -> Sums | None:
-    """The sums of a chunk of a sequence, whose keys have factors, or None."""
-    if totals is None:
-        return None
-    rows: Any = None
-    if factors is not None:
-        rows = pk.load(here.heads(factors)[h, i], cols=CHUNK, spread=pk.per_row)
-    return Sums(totals, half, rows)
 
 
 def total_of(sums: Sums, length: int, i: Any) -> Any:

@@ -27,6 +27,7 @@ from pykittens.targets.cuda.engines import (
     is_split,
 )
 from pykittens.targets.cuda.shared import shared_location
+from pykittens.targets.cuda.stages import awaits_pieces
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_access
 from pykittens.targets.index import Index, least
@@ -207,6 +208,8 @@ def leave_to_engines(e: CudaEmitter, node: Leave) -> None:
         if e.arms_each_copy(node.acquire):
             e.line(f"barrier_arrive({full});")
         return
+    if awaits_pieces(e.role, node.acquire, e.target):
+        e.line("copies_wait();")
     if is_fenced(node.acquire.pipeline, e.fenced):
         e.line("fence_async();")
     e.line("__syncwarp();")

@@ -32,7 +32,7 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
 
 def _signal(e: CudaEmitter, call: Call) -> None:
     """Signal the bytes of a copy by lanes on its semaphore."""
-    if moves_pieces(call, e.target):
+    if moves_pieces(call):
         e.line("copies_wait();")
     if e.target.engines:
         e.line("fence_async();")
@@ -61,8 +61,8 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
     shared = f"{to.row}, {to.byte}, {tile.type.layout.panel_bytes}"
     shape = f"{tile.rows}, {tile.cols}, {tile.type.layout.swizzle}"
     lanes = "lane"
-    if moves_pieces(call, e.target) or moves_granules(call):
-        function = by_pieces if moves_pieces(call, e.target) else f"{by_elements}_skewed"
+    if moves_pieces(call) or moves_granules(call):
+        function = by_pieces if moves_pieces(call) else f"{by_elements}_skewed"
         threads = str(e.team.copy_threads)
         if function == "copy_in_skewed":
             # The checks of a debug program take registers, too.

@@ -131,10 +131,9 @@ def is_split(call: Call) -> bool:
     return copies and bool(edged_axes(copy_operands(call)[1]))
 
 
-def moves_pieces(call: Call, target: Target) -> bool:
-    """Whether the lanes copy aligned pieces of 16 bytes asynchronously; with an engine they copy only the rest."""
-    _, ref = copy_operands(call)
-    return moves_granules(call) and not target.engines and starts_aligned(ref)
+def moves_pieces(call: Call) -> bool:
+    """Whether lanes that do a copy move aligned pieces of 16 bytes, to shared memory asynchronously."""
+    return moves_granules(call) and starts_aligned(copy_operands(call)[1])
 
 
 def moves_granules(call: Call) -> bool:

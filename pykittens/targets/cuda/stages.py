@@ -21,10 +21,24 @@ def _writes(role: Role) -> list[tuple[Call, Acquire]]:
 
 
 def fillings(role: Role, pipeline: Pipeline, target: Target) -> tuple[bool, bool]:
-    """How a role fills stages: whether by copies whose end each lane signals, and whether in other ways."""
+    """How a role fills stages: whether by copies whose end each lane signals, and whether in other ways.
+
+    An engine that reads a stage needs a fence after the copies, so lanes wait for them if there are engines.
+    """
     writes = [call for call, stage in _writes(role) if stage.pipeline is pipeline]
-    by_pieces = [c.op.effects.engine is Engine.COPY_IN and moves_pieces(c, target) for c in writes]
+    by_pieces = [not target.engines and _starts_pieces(c) for c in writes]
     return any(by_pieces), not all(by_pieces) or not by_pieces
+
+
+def awaits_pieces(role: Role, acquire: Acquire, target: Target) -> bool:
+    """Whether lanes wait for copies of theirs before they hand on a stage."""
+    writes = [call for call, stage in _writes(role) if stage is acquire]
+    return any(_starts_pieces(call) and by_lanes(role, call, target) for call in writes)
+
+
+def _starts_pieces(call: Call) -> bool:
+    """Whether lanes that do a call start copies whose end they do not wait for."""
+    return call.op.effects.engine is Engine.COPY_IN and moves_pieces(call)
 
 
 def arrivals(kernel: Kernel, pipeline: Pipeline, side: Side, target: Target) -> int:

@@ -17,6 +17,13 @@ from pykittens.kernels.linear.based.features import (
     weighed,
     wide,
 )
+from pykittens.kernels.linear.based.sums import (
+    Sums,
+    keep_sums,
+    started,
+    sums_for_gradients,
+    with_features,
+)
 from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
@@ -29,14 +36,6 @@ from pykittens.kernels.linear.chunk import (
     zeros,
 )
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
-from pykittens.kernels.linear.totals import (
-    Sums,
-    keep_totals,
-    start_totals,
-    sums_of,
-    total_of,
-    totals_of,
-)
 
 
 @pk.function
@@ -59,7 +58,7 @@ def of_features(
     x = pk.mma_ABt(g, of_step(states, step))
     first, second = selected(q, features, step)
     if sums is not None:
-        x = x + own * total_of(sums, STEP, step)
+        x = x + own * pk.load(sums.vector.parts(STEP)[step], spread=pk.per_column)
     x = weighed(x, features, step, scale, is_alike)
     dq = pk.mma_AB((x * second).to(q.dtype), of_step(features.first, step), dq)
     return pk.mma_AB((x * first).to(q.dtype), of_step(features.second, step), dq)
@@ -82,11 +81,12 @@ def based_gradients(  # type: ignore[no-untyped-def]
     pk.resident(config.resident)
     stage: dict[str, Any] = {name: pk.st(dtype, CHUNK, wide(d)) for name in "qk"}
     stage |= {name: pk.st(dtype, CHUNK, columns) for name in "vg"}
+    stage |= {} if e is None else {"e": pk.sv(pk.f32, CHUNK)}
     ring: Any = pk.pipeline(config.stages, **stage)
     out: Any = pk.pipeline(1, pk.st(dQ.dtype, CHUNK, wide(d)))
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
-    totals: Any = None if e is None else totals_of(parts_of(d))
+    memory: Any = None if e is None else sums_for_gradients(dtype, count)
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     sequences = sequences_in(ends, batch)
     tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
@@ -100,49 +100,56 @@ def based_gradients(  # type: ignore[no-untyped-def]
                     pk.load_async(t.k, here.heads(K)[h, i, 0])
                     pk.load_async(t.v, here.heads(V)[h, i, part])
                     pk.load_async(t.g, here.heads(G)[h, i, part])
+                    if e is not None:
+                        pk.load_async(t.e, here.heads(e)[h, i])
 
     with pk.consumers(1):
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
-        publish_selections(features, scale, keys, totals)
+        publish_selections(features, scale, keys)
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
-            half: Any = 0
+            totals = list[Any]()
             state = zeros(count, columns)
             src: Any = None
             if before is not None:
                 src = state_at(before, b, h, segment)
                 state = loaded(src.window(1, 0, width), part, count, columns)
-            if totals is not None:
-                start_totals(totals, src, width)
+            if e is not None:
+                totals = started(count, src, width)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.drain() as t:
-                    sums = sums_of(totals, half, e if reverse else None, here, h, i)
                     own: Any = None
+                    rows: Any = None
+                    if e is not None:
+                        rows = pk.load(t.e, spread=pk.per_row)
+                        is_first = (part == 0).to(pk.f32)
+                        own = (
+                            (pk.zeros(pk.f32, CHUNK, spread=pk.per_row) + 1.0) if reverse else rows
+                        )
+                        own, rows = own * is_first, rows if reverse else None
+                    of_chunk = memory, totals, rows, here.n - i * CHUNK
+                    publish_state(states, state, keys, t.k, features, of_chunk)
+                    dq: Any = None  # the first product adds to nothing
+                    how = (t.q, t.g, states, features)
+                    for other in features.others:
+                        dq = of_features(dq, *how, other, scale, False, memory, own)
+                    for step in pk.range(features.alike.start, features.alike.stop):
+                        dq = of_features(dq, *how, step, scale, True, memory, own)
+                    x, s = pk.mma_ABt(t.g, t.v), pk.mma_ABt(t.q, t.k)
                     if e is not None:
                         to = pk.per_column if reverse else pk.per_row
-                        is_own = (part == 0).to(pk.f32)
-                        of_pairs = pk.load(here.heads(e)[h, i], cols=CHUNK, spread=to) * is_own
-                        own = pk.zeros(pk.f32, CHUNK, spread=pk.per_row) + is_own
-                        own = own if reverse else of_pairs
-                    publish_state(states, state, keys, t.k, features, here.n - i * CHUNK, sums)
-                    dq = pk.zeros(pk.f32, CHUNK, wide(d))
-                    how = (t.q, t.g, states, features)
-                    for step in pk.range(features.alike.start, features.alike.stop):
-                        dq = of_features(dq, *how, step, scale, True, sums, own)
-                    for other in features.others:
-                        dq = of_features(dq, *how, other, scale, False, sums, own)
-                    x, s = pk.mma_ABt(t.g, t.v), pk.mma_ABt(t.q, t.k) * scale
-                    x = x if e is None else x + of_pairs
-                    x = pk.where(is_seen, x * (s + 1.0) * scale, 0.0)
+                        x = x + pk.load(t.e, spread=to) * is_first
+                    x = pk.where(is_seen, x * (s * (scale * scale) + scale), 0.0)
                     dq = pk.mma_AB(x.to(dtype), t.k, dq)
-                    state, half = with_keys(state, keys, t.v), 1 - half
+                    state = with_keys(state, keys, t.v)
+                    totals = with_features(memory, totals, keys)
                 with out.fill() as t:
                     pk.store(t, dq.to(dQ.dtype))
             if after is not None:
                 keep(state, after.at(b, h).window(1, 0, width), part)
-                if totals is not None and part == 0:
-                    keep_totals(totals, half, after.at(b, h), width)
+                if e is not None and part == 0:
+                    keep_sums(totals, after.at(b, h), width, width + 1)
 
     with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:

@@ -10,6 +10,7 @@ from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.kernels.linear.based.backward import based_gradients, sum_columns
 from pykittens.kernels.linear.based.features import feature_count, parts_of, wide
 from pykittens.kernels.linear.based.forward import based_outputs, based_states
+from pykittens.kernels.linear.based.sums import SLICE
 from pykittens.kernels.linear.chunk import CHUNK, ROWS
 from pykittens.kernels.linear.config import RESERVED, LinearConfig
 from pykittens.kernels.linear.launches import Launches, Starts
@@ -61,9 +62,11 @@ def config_for(
     def shared_bytes(c: LinearConfig) -> int:
         result = wide(d) * 4 if for_gradients else c.columns * 2
         stage = 2 * CHUNK * (2 * wide(d) + c.columns * (2 if for_gradients else 1)) + 64
+        stage += 4 * CHUNK if is_divided else 0  # the gradients of sums
         of_parts = parts * 2 * ROWS * (2 * wide(d) + c.columns + CHUNK + 6)
         own = c.stages * stage + of_parts + CHUNK * result + RESERVED
-        own += 4 * 2 * parts * ROWS if is_divided else 0
+        if is_divided:
+            own += 2 * CHUNK * SLICE + parts * ROWS * (4 if for_gradients else 2 * SLICE)
         return c.resident * own + (c.resident - 1) * RESERVED
 
     return first_that_fits("based_attention", configs, shared_bytes, limits)

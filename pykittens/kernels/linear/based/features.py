@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
+from pykittens.kernels.linear.based.sums import Sums, publish_sums
 from pykittens.kernels.linear.chunk import CHUNK, ROWS, rows_of
-from pykittens.kernels.linear.totals import Sums, Totals, add_keys, total_of
 
 STEP = 32  # features that are found at a time: more take registers beside a state
 
@@ -98,10 +98,10 @@ def factor_of(r: Any, d: int, scale: Any) -> Any:
 
 
 @pk.function
-def publish_selections(features: Features, scale: Any, keys: Any, totals: Totals | None) -> None:
+def publish_selections(features: Features, scale: Any, keys: Any) -> None:
     """Store what finds features, for products of the group; without a scale, those of keys.
 
-    keys, totals: the features of keys and their sums, of which those stay 0 that no step finds.
+    keys: the features of keys, of which those stay 0 that no step finds.
     """
     d, pairs = features.d, features.pairs
     column = pk.col_index(wide(d))
@@ -121,9 +121,6 @@ def publish_selections(features: Features, scale: Any, keys: Any, totals: Totals
         tile = keys[step // (ROWS // STEP)]
         zeros = pk.zeros(pk.f32, CHUNK, STEP).to(tile.dtype)
         pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], zeros)
-        if totals is not None:
-            for half in range(2):
-                pk.store(totals.part(half, STEP, step), pk.zeros(pk.f32, STEP))
     pk.fence_async()
     pk.sync()
 
@@ -136,11 +133,15 @@ def of_step(tiles: Any, step: Any) -> Any:
 
 def selected(x: Any, features: Features, step: Any) -> tuple[Any, Any]:
     """The two factors of some features of the rows of x, without those of queries; a step of a loop has pairs only."""
-    first, second = (pk.mma_ABt(x, of_step(y, step)) for y in (features.first, features.second))
+    first, second = of_step(features.first, step), of_step(features.second, step)
     if features.are_pairs(step):
-        return first, second
+        return pk.mma_ABt(x, first), pk.mma_ABt(x, second)
+    # Products start with what is added, which takes registers of its own otherwise.
     added = [pk.load(features.vector(i, STEP, step), spread=pk.per_column) for i in range(2)]
-    return first + added[0], second + added[1]
+    start = [
+        pk.full(pk.f32, -0.0, CHUNK, STEP) + y for y in added
+    ]  # a sum with -0 is no instruction
+    return pk.mma_ABt(x, first, start[0]), pk.mma_ABt(x, second, start[1])
 
 
 def weighed(x: Any, features: Features, step: Any, scale: Any, is_alike: bool) -> Any:
@@ -157,18 +158,12 @@ def of_queries(q: Any, features: Features, step: Any, scale: Any, is_alike: bool
 
 
 @pk.function
-def publish_keys(
-    k: Any, keys: Any, features: Features, step: Any, left: Any, sums: Sums | None
-) -> None:
-    """Store some features of a chunk's keys, and add them to the sums of all."""
+def publish_keys(k: Any, keys: Any, features: Features, step: Any) -> None:
+    """Store some features of a chunk's keys."""
     first, second = selected(k, features, step)
-    x = first * second
-    if sums is not None and not features.are_pairs(step):
-        x = pk.where(pk.row_index(CHUNK) < left, x, 0.0)
     tile = keys[step // (ROWS // STEP)]
-    pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], x.to(tile.dtype))
-    if sums is not None:
-        add_keys(sums, x, step)
+    x = (first * second).to(tile.dtype)
+    pk.store(tile.tiles(CHUNK, STEP)[0, step % (ROWS // STEP)], x)
 
 
 @pk.function
@@ -178,41 +173,42 @@ def publish_state(
     keys: Any,
     k: Any,
     features: Features,
-    left: Any,
-    sums: Sums | None,
+    sums: tuple[Any, list[Any], Any, Any],
 ) -> None:
     """Store a state and the features of a chunk's keys, with which the group multiplies next.
 
-    sums: those of the features, which are found, too. left: the positions from the start of the chunk to the end of the
-    sequence; sums have no features of others, and states none by their values, which are 0.
+    sums: what `publish_sums` takes; nothing without memory for them. Features of positions after the end of the
+    sequence are in a state 0 by their values.
     """
     pk.mma_wait()
     pk.sync()
     for p, x in enumerate(state):
         pk.store(memory[p], x.to(memory[p].dtype))
+    if sums[0] is not None:
+        publish_sums(*sums)
     for step in pk.range(features.alike.start, features.alike.stop):
-        publish_keys(k, keys, features, step, left, sums)
+        publish_keys(k, keys, features, step)
     for other in features.others:
-        publish_keys(k, keys, features, other, left, sums)
+        publish_keys(k, keys, features, other)
     pk.fence_async()
     pk.sync()
 
 
 @pk.function
 def of_state(
-    q: Any, states: Any, columns: int, features: Features, scale: Any, sums: Sums | None
+    q: Any, states: Any, features: Features, scale: Any, sums: Sums | None
 ) -> tuple[Any, Any]:
-    """The products of the features of queries with a state, and with the sums of the features of keys."""
-    o = pk.zeros(pk.f32, CHUNK, columns)
-    z = pk.zeros(pk.f32, CHUNK, spread=pk.per_row)
-    for step in pk.range(features.alike.start, features.alike.stop):
-        x = of_queries(q, features, step, scale, True)
-        if sums is not None:
-            z = z + pk.row_sum(x.to(pk.f32) * total_of(sums, STEP, step))
-        o = pk.mma_AB(x, of_step(states, step), o)
+    """The products of the features of queries with a state, and with the sums of the features of keys in parts."""
+    o: Any = None  # the first product adds to nothing
+    z: Any = None
     for other in features.others:
         x = of_queries(q, features, other, scale, False)
-        if sums is not None:
-            z = z + pk.row_sum(x.to(pk.f32) * total_of(sums, STEP, other))
         o = pk.mma_AB(x, of_step(states, other), o)
+        if sums is not None:
+            z = pk.mma_AB(x, of_step(sums.states, other), z)
+    for step in pk.range(features.alike.start, features.alike.stop):
+        x = of_queries(q, features, step, scale, True)
+        o = pk.mma_AB(x, of_step(states, step), o)
+        if sums is not None:
+            z = pk.mma_AB(x, of_step(sums.states, step), z)
     return o, z

@@ -18,6 +18,14 @@ from pykittens.kernels.linear.based.features import (
     publish_state,
     wide,
 )
+from pykittens.kernels.linear.based.sums import (
+    joined,
+    keep_sums,
+    started,
+    sums_for_queries,
+    sums_of,
+    with_features,
+)
 from pykittens.kernels.linear.chunk import (
     CHUNK,
     ROWS,
@@ -31,18 +39,11 @@ from pykittens.kernels.linear.chunk import (
 )
 from pykittens.kernels.linear.scan import after_segments
 from pykittens.kernels.linear.sequences import own_registers, sequence_of, sequences_in
-from pykittens.kernels.linear.totals import (
-    Sums,
-    keep_totals,
-    start_totals,
-    sums_of,
-    totals_of,
-)
 
 
-def weights_of(s: Any, is_seen: Any) -> Any:
-    """1 + s + s^2 / 2 where a key is seen, else 0."""
-    return pk.where(is_seen, s * (s * 0.5 + 1.0) + 1.0, 0.0)
+def weights_of(x: Any, scale: Any, is_seen: Any) -> Any:
+    """1 + s + s^2 / 2 with s = scale x where a key is seen, else 0."""
+    return pk.where(is_seen, x * (x * (scale * scale * 0.5) + scale) + 1.0, 0.0)
 
 
 @pk.kernel
@@ -68,7 +69,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
     out: Any = pk.pipeline(1, pk.st(O.dtype, CHUNK, columns))
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
     states: Any = pk.shared(pk.st(dtype, ROWS, columns), count=count)
-    totals: Any = totals_of(parts_of(d)) if is_divided else None
+    memory: Any = sums_for_queries(dtype, count) if is_divided else None
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     sequences = sequences_in(ends, batch)
     tasks: Any = pk.persistent((sequences, heads, parts, 1 if segments is None else segments))
@@ -85,10 +86,10 @@ def based_outputs(  # type: ignore[no-untyped-def]
     with pk.consumers(1):
         row, col = pk.row_index(CHUNK), pk.col_index(CHUNK)
         is_seen = row <= col if reverse else row >= col
-        publish_selections(features, scale, keys, totals)
+        publish_selections(features, scale, keys)
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
-            half: Any = 0
+            totals = list[Any]()
             state = zeros(count, columns)
             src: Any = None
             if before is not None:
@@ -102,18 +103,20 @@ def based_outputs(  # type: ignore[no-untyped-def]
                 state = after_segments(state, own, None, place, part, reverse, (last, None))
             if is_divided:
                 last = state_at(after, b, h, segment)
-                start_totals(totals, src, width, added, (b, h, segment, part), last)
+                totals = started(count, src, width, added, (b, h, segment, part), last)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.drain() as t:
-                    of_chunk = Sums(totals, half) if is_divided else None
-                    publish_state(states, state, keys, t.k, features, here.n - i * CHUNK, of_chunk)
-                    o, z = of_state(t.q, states, columns, features, scale, of_chunk)
-                    s = weights_of(pk.mma_ABt(t.q, t.k) * scale, is_seen)
+                    of_chunk = memory, totals, None, here.n - i * CHUNK
+                    publish_state(states, state, keys, t.k, features, of_chunk)
+                    o, z = of_state(t.q, states, features, scale, memory)
+                    s = weights_of(pk.mma_ABt(t.q, t.k), scale, is_seen).to(dtype)
+                    o = pk.mma_AB(s, t.v, o)
                     if is_divided:
-                        z = z + pk.row_sum(s) + eps
-                    o = pk.mma_AB(s.to(dtype), t.v, o)
-                    state, half = with_keys(state, keys, t.v), 1 - half
+                        z = pk.mma_AB(s, memory.factors, z)
+                    state = with_keys(state, keys, t.v)
+                    totals = with_features(memory, totals, keys)
                     if is_divided:
+                        z = joined(z) + eps
                         if part == 0:
                             pk.store(here.heads(sums)[h, i], z)
                         o = o / z
@@ -122,7 +125,7 @@ def based_outputs(  # type: ignore[no-untyped-def]
             if after is not None and added is None:
                 keep(state, after.at(b, h).window(1, 0, width), part)
                 if is_divided and part == 0:
-                    keep_totals(totals, half, after.at(b, h), width)
+                    keep_sums(totals, after.at(b, h), width, width + 1)
 
     with pk.storer(registers=own_registers(ends, config)):
         for b, h, part, segment in tasks:
@@ -141,12 +144,14 @@ def based_states(K, V, factors, states, ends, *, config, reverse=False):  # type
     """
     batch, heads, segments, _, all_columns = states.shape
     n, width, d, dtype = V.shape[2], pk.static(V.shape[3]), pk.static(K.shape[3]), V.dtype
-    columns, count, is_divided = config.columns, parts_of(d), pk.static(all_columns) > width
+    all_columns = pk.static(all_columns)
+    columns, count, is_divided = config.columns, parts_of(d), all_columns > width
     pk.resident(config.resident)
     of_k, of_v = pk.st(dtype, CHUNK, wide(d)), pk.st(dtype, CHUNK, columns)
-    ring: Any = pk.pipeline(config.stages, k=of_k, v=of_v)
+    stage: dict[str, Any] = {} if factors is None else {"factors": pk.sv(pk.f32, CHUNK)}
+    ring: Any = pk.pipeline(config.stages, k=of_k, v=of_v, **stage)
     features, keys = features_of(dtype, d), pk.shared(pk.st(dtype, CHUNK, ROWS), count=count)
-    totals: Any = totals_of(parts_of(d)) if is_divided else None
+    memory: Any = sums_of(dtype) if is_divided else None
     chunks, parts = pk.cdiv(n, CHUNK), pk.cdiv(width, columns)
     tasks: Any = pk.persistent((batch, heads, parts, segments))
 
@@ -157,20 +162,26 @@ def based_states(K, V, factors, states, ends, *, config, reverse=False):  # type
                 with ring.fill() as t:
                     pk.load_async(t.k, here.heads(K)[h, i, 0])
                     pk.load_async(t.v, here.heads(V)[h, i, part])
+                    if factors is not None:
+                        pk.load_async(t.factors, here.heads(factors)[h, i])
 
     with pk.consumers(1):
-        publish_selections(features, None, keys, totals)
+        publish_selections(features, None, keys)
         for b, h, part, segment in tasks:
             here = sequence_of(ends, b, n, chunks)
-            half: Any = 0
+            totals = list[Any]()
             state = zeros(count, columns)
             if is_divided:
-                start_totals(totals, None, width)
+                totals = started(count, None, width)
             for i in chunks_of(here.chunks, segments, segment, reverse):
                 with ring.drain() as t:
-                    of_chunk = sums_of(totals, half, factors, here, h, i)
-                    publish_state(None, [], keys, t.k, features, here.n - i * CHUNK, of_chunk)
-                    state, half = with_keys(state, keys, t.v), 1 - half
+                    rows: Any = None
+                    if factors is not None:
+                        rows = pk.load(t.factors, spread=pk.per_row)
+                    of_chunk = memory, list[Any](), rows, here.n - i * CHUNK
+                    publish_state(None, [], keys, t.k, features, of_chunk)
+                    state = with_keys(state, keys, t.v)
+                    totals = with_features(memory, totals, keys)
             keep(state, states.at(b, h, segment).window(1, 0, width), part)
             if is_divided and part == 0:
-                keep_totals(totals, half, states.at(b, h, segment), width)
+                keep_sums(totals, states.at(b, h, segment), width, all_columns)

@@ -1,0 +1,63 @@
+"""The operands of the calls of a kernel, sorted by how they are read: a launch runs most calls many times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pykittens.ir.nodes import Call
+from pykittens.ir.stages import Pipeline
+from pykittens.ir.values import Global, TileRef, Value
+from pykittens.types.tiles import SCALAR
+
+_TENSORS = (TileRef, Global)  # a tuple is tested faster than a union
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of a tensor: the values that locate it, a window's with its stated end."""
+
+    name: str
+    index: tuple[Any, ...]
+    plane: tuple[int, ...]
+    windows: dict[int, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The operands of a call, and its results.
+
+    given: all by name, constants as they are. values: those that the group holds. others: those that are found when
+    they are read: tensors, rings, tuples with values. results: each with whether it is a number.
+    """
+
+    given: dict[str, Any]
+    values: tuple[tuple[str, Value], ...]
+    others: tuple[tuple[str, Any], ...]
+    results: tuple[tuple[Value, bool], ...]
+
+
+def operands_of(call: Call) -> Operands:
+    """The operands of a call."""
+    values: list[tuple[str, Value]] = []
+    others: list[tuple[str, Any]] = []
+    for name, thing in call.args.items():
+        if isinstance(thing, Value) and not isinstance(thing, Global):
+            values.append((name, thing))
+        elif not _is_constant(thing):
+            others.append((name, tile_of(thing) if isinstance(thing, _TENSORS) else thing))
+    results = tuple((r, isinstance(r.type, SCALAR)) for r in call.results)
+    return Operands(dict(call.args), tuple(values), tuple(others), results)
+
+
+def _is_constant(thing: Any) -> bool:
+    if isinstance(thing, tuple):
+        return all(map(_is_constant, thing))
+    return not isinstance(thing, (*_TENSORS, Pipeline, Value))
+
+
+def tile_of(tensor: TileRef | Global) -> Tile:
+    """The tile that an operand names; the first one of a tensor."""
+    ref = tensor.first
+    windows = {axis: (*window.bounds, window.stop) for axis, window in ref.windows.items()}
+    return Tile(ref.tensor.name, ref.index, ref.plane, windows)
