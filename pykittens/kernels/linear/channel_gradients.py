@@ -13,7 +13,8 @@ with itself are left out, as no gate is between. So nothing is summed beyond a c
 make small. Products of tensor cores have operands in two parts, the second of which is what rounding leaves, and D_ij
 is rounded once for both gradients. Pairs of positions are those of `channel_runs`; sums along positions are of rows.
 
-A warp has the rows of a block. States come in turns of 64 columns: each warp rounds a quarter of them for all.
+A warp has the rows of a block. States come in turns of 64 columns: each warp rounds a quarter of them for all. Products
+with states are found first and wait in the memory of these, as registers hold gates and gradients of all rows later.
 
 Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2024, section 4 and
 appendix C, for gradients of gates from those of queries and keys.
@@ -21,40 +22,34 @@ appendix C, for gradients of gates from those of queries and keys.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.linear.channel_runs import (
     Rows,
-    add_block,
-    in_rows,
+    meet,
     parts_of,
     runs_in_block,
-    store_operands,
-    with_parts,
+    runs_of_blocks,
 )
 from pykittens.kernels.linear.channel_weights import BLOCK, BLOCKS, around, rows_in
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.sequences import is_there, slots_of, unit_at
+from pykittens.kernels.linear.sequences import Sequence, is_there, slots_of, unit_at
 
-EXCHANGE = 6144  # bytes of sums, and of semaphores
+EXCHANGE = 4096  # bytes of sums, and of semaphores
 COLUMNS = 64  # of values and states that are multiplied at a time
 
 
-def shared_bytes(size: int, dtype: str) -> int:
-    """Bytes of shared memory of a block that takes so many channels at a time, at most."""
-    # Queries, keys and gates; states, which are operands in two parts, and values; and weights.
-    of_rows, of_states = CHUNK * size * (2 + 2 + 4), 2 * CHUNK * size * 4
+def shared_bytes(size: int, has_wide_gates: bool) -> int:
+    """Bytes of shared memory of a block that takes so many channels at a time, at most.
+
+    has_wide_gates: whether gates are f32, so that results take their memory.
+    """
+    # Queries, keys, gates and results; states, which are operands in two parts, and values; and weights.
+    of_rows, of_states = CHUNK * size * (2 + 2 + (4 if has_wide_gates else 6)), 2 * CHUNK * size * 4
     parts = 2 * 2 * size * COLUMNS + (2 * 2 * size * CHUNK if size != CHUNK else 0)
     return of_rows + of_states + parts + 2 * 2 * CHUNK * COLUMNS + 2 * CHUNK * CHUNK + EXCHANGE
-
-
-@pk.function
-def meet(all_are_here: Any, turn: Any) -> Any:
-    """Wait for the other warps; returns the number of the next turn."""
-    all_are_here.arrive()
-    all_are_here.wait(turn)
-    return turn + 1
 
 
 @pk.function
@@ -66,14 +61,178 @@ def start(memory: list[Any], places: list[Any], is_loaded: Any) -> None:
         pk.load_async(tile, place, signal=is_loaded)
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the tiles of a warp are in tensors.
+
+    g: the head of gates. columns: turns of a head of values, of which `count` are those of `heads` of them. size:
+    channels of a piece.
+    """
+
+    here: Sequence
+    b: Any
+    g: Any
+    slot: Any
+    block: Any
+    w: Any
+    heads: int
+    columns: int
+    size: int
+
+    @property
+    def count(self) -> int:
+        """Turns of all heads of values that share one of gates."""
+        return self.heads * self.columns
+
+    @property
+    def of_state(self) -> tuple[Any, Any]:
+        """Which tile of a turn of a state is that of the warp."""
+        return self.w % (self.size // BLOCK), self.w // (self.size // BLOCK)
+
+    def values(self, x: Any, r: Any) -> Any:
+        """Rows of values or of dO."""
+        return self.here.heads(x)[
+            self.g * self.heads + r // self.columns, self.block, r % self.columns
+        ]
+
+    def state(self, x: Any, p: Any, r: Any) -> Any:
+        """A part of a state."""
+        i, j = self.of_state
+        at = p * (self.size // BLOCK) + i, r % self.columns * (COLUMNS // self.size) + j
+        return x[self.b, self.g * self.heads + r // self.columns, self.slot, at[0], at[1]]
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Shared memory of a warp, and signals of its loads.
+
+    own: queries, keys and gates. values: dO and V. states: S and dS', and then the products with them. result: results
+    of products in f32, which may be the memory of gates.
+    """
+
+    own: list[Any]
+    values: list[Any]
+    states: list[Any]
+    result: Any
+    rows_loaded: Any
+    states_loaded: Any
+    values_loaded: Any
+
+
 @pk.function
-def store_all(rows: list[Any], memory: Any, to: Any, scale: Any) -> None:
-    """Store the rows of a block to a tensor, through memory that a copy of the engine may still read."""
-    for j in range(BLOCK):
-        pk.store(memory.row(j), (rows[j] * scale).to(memory.dtype))
-    pk.fence_async()
+def weigh_pairs(
+    dO: Any,
+    V: Any,
+    places: Places,
+    tiles: Tiles,
+    all_values: Any,
+    pairs: Any,
+    same: Any,
+    meets: Any,
+) -> Any:
+    """Fill `pairs` with D below its diagonal and the transpose of D above, and `same` with the diagonal.
+
+    all_values: V of all blocks. meets: the semaphore of all warps and the number of their turn. Returns the next turn.
+    """
+    w, (do, v), (all_are_here, turn) = places.w, tiles.values, meets
+    weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
+    for r in pk.range(places.count):
+        start([do], [places.values(dO, r)], tiles.states_loaded)
+        start([v], [places.values(V, r)], tiles.values_loaded)
+        tiles.states_loaded.wait(r)
+        tiles.values_loaded.wait(r)
+        turn = meet(all_are_here, turn)
+        for x in range(BLOCKS):
+            weights[x] = pk.mma_ABt(do, all_values[x], weights[x])
+        turn = meet(all_are_here, turn)
+    own, part, dtype = pk.zeros(pk.f32, BLOCK, BLOCK), pairs.tiles(BLOCK, BLOCK), pairs.dtype
+    for x in range(BLOCKS):
+        own = own + pk.where(w == x, weights[x], 0.0)
+        if w > x:
+            pk.store(part[w, x], weights[x].to(dtype))
+            pk.store(part[x, w], weights[x].to(dtype), transposed=True)
+    row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
+    pk.store(same.parts(BLOCK)[w], pk.row_sum(pk.where(row == col, own, 0.0)))
+    pk.store(part[w, w], own.to(dtype), transposed=True)
     pk.sync()
-    pk.store_async(to, memory)
+    above = pk.load(part[w, w])
+    pk.sync()
+    pk.store(part[w, w], pk.where(row > col, own.to(dtype), above))
+    pk.sync()
+    return turn
+
+
+@pk.function
+def store_parts(in_parts: list[Any], place: tuple[Any, Any], x: Any) -> None:
+    """Store a tile of a state, rounded, and what that leaves."""
+    for to, part in zip(in_parts, parts_of(x, in_parts[0].dtype), strict=True):
+        pk.store(to.tiles(x.rows, x.cols)[place[0], place[1]], part)
+
+
+@pk.function
+def multiply_states(
+    given: tuple[Any, ...], places: Places, tiles: Tiles, p: Any, in_parts: list[Any], meets: Any
+) -> tuple[Any, Any]:
+    """Leave dO S^T and V dS'^T of a piece of channels in the memory of states.
+
+    given: dO, V, S and dS'. Returns the sums over columns of S dS' for the channels that the warp loads, and the next
+    turn.
+    """
+    dO, V, states, afters = given
+    (do, v), (s, ds), (all_are_here, turn) = tiles.values, tiles.states, meets
+    count, at, before = places.count, places.of_state, (p + 1) * places.count
+    of_queries, of_keys = (pk.zeros(pk.f32, BLOCK, places.size) for _ in range(2))
+    total = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
+    for r in pk.range(count):
+        tiles.states_loaded.wait(before + r)
+        state, after = pk.load(s), pk.load(ds)
+        total = total + pk.row_sum(state * after)
+        turn = meet(all_are_here, turn)
+        store_parts(in_parts, at, state)
+        turn = meet(all_are_here, turn)
+        for x in in_parts:
+            of_queries = pk.mma_ABt(do, x, of_queries)
+        turn = meet(all_are_here, turn)
+        store_parts(in_parts, at, after)
+        if r + 1 < count:
+            to = [places.state(x, p, r + 1) for x in (states, afters)]
+            start([s, ds, do], [*to, places.values(dO, r + 1)], tiles.states_loaded)
+        turn = meet(all_are_here, turn)
+        tiles.values_loaded.wait(before + r)
+        for x in in_parts:
+            of_keys = pk.mma_ABt(v, x, of_keys)
+        if r + 1 < count:
+            start([v], [places.values(V, r + 1)], tiles.values_loaded)
+    pk.store(s, of_queries)
+    pk.store(ds, of_keys)
+    return total, meet(all_are_here, turn)
+
+
+@pk.function
+def finish_rows(
+    rows: Rows, tiles: Tiles, outside: tuple[Any, Any], same: Any, memory: list[Any], scale: Any
+) -> tuple[Any, ...]:
+    """Fill memory with the gradients of queries and keys.
+
+    outside: the gates of the blocks before and after. same: the diagonal of D. Returns what a gradient of a gate has
+    more than that of the position before, and the sums of what it has of keys and of queries.
+    """
+    (query_rows, key_rows, _), (before, after), steps = tiles.own, outside, []
+    past, ahead = (pk.zeros(pk.f32, query_rows.cols) for _ in range(2))
+    pk.sync()
+    for j in range(BLOCK):
+        query, key = (pk.load(x.row(j)).to(pk.f32) for x in (query_rows, key_rows))
+        of_state, of_after = (pk.load(x.row(j)) for x in tiles.states)
+        dq = rows.dq[j] + of_state * (rows.before[j] * before)
+        of_after = of_after * (rows.after[j] * after)
+        of_key, difference = of_after * key, query * dq - key * rows.dk[j]
+        past, ahead = past + of_key, ahead + difference
+        steps.append(of_key - difference)
+        diagonal = pk.load(same.parts(1)[j])
+        found = dq + diagonal * key, rows.dk[j] + of_after + diagonal * query
+        for to, x in zip(memory, found, strict=True):
+            pk.store(to.row(j), (x * scale).to(to.dtype))
+    return steps, past, ahead
 
 
 @pk.kernel
@@ -89,17 +248,17 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     batch, heads_of_gates, n, d = decay.shape
     width, dtype = pk.static(V.shape[3]), V.dtype
     pieces, columns = -(-pk.static(d) // size), -(-width // COLUMNS)
-    count = shared[1] * columns
     pk.resident(resident)
     pk.overlap()
     b, g, i = pk.grid(batch, heads_of_gates, slots_of(n, ends))
 
-    def tiles(of: Any, cols: int) -> Any:
+    def tiles_of(of: Any, cols: int) -> Any:
         return pk.shared(pk.st(of, BLOCK, cols), count=BLOCKS)
 
-    given: Any = [tiles(x.dtype, size) for x in (Q, K, decay)]
-    of_values: Any = [tiles(dtype, COLUMNS) for _ in range(2)]
-    of_states: Any = [tiles(pk.f32, size) for _ in range(2)]
+    given: Any = [tiles_of(x.dtype, size) for x in (Q, K, decay)]
+    results: Any = given[2] if decay.dtype is pk.f32 else tiles_of(pk.f32, size)
+    of_values: Any = [tiles_of(dtype, COLUMNS) for _ in range(2)]
+    of_states: Any = [tiles_of(pk.f32, size) for _ in range(2)]
     in_parts: Any = [pk.shared(pk.st(dtype, size, COLUMNS)) for _ in range(2)]
     operands: Any = in_parts
     if size != CHUNK:
@@ -108,8 +267,7 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     same, whole = (pk.shared(pk.sv(pk.f32, BLOCKS * BLOCK)) for _ in range(2))
     gates, of_before, of_after = (pk.shared(pk.sv(pk.f32, BLOCKS * size)) for _ in range(3))
     all_are_here: Any = pk.semaphore(BLOCKS)
-    rows_loaded, states_loaded = (pk.semaphore(1, count=BLOCKS) for _ in range(2))
-    turns, down = size // BLOCK, COLUMNS // size
+    loaded: Any = [pk.semaphore(1, count=BLOCKS) for _ in range(3)]
 
     with pk.warps(BLOCKS) as w:
         slot, (here, i) = i, unit_at(ends, b, i, n)
@@ -118,138 +276,58 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                 here.heads(x).at(g // y) for x, y in ((Q, shared[0]), (K, shared[0]), (decay, 1))
             )
             block, own = i * BLOCKS + w, [x[w] for x in given]
-            do, v, s, ds = (x[w] for x in (*of_values, *of_states))
-            memory = [x.tiles(BLOCK, size)[w, 0] for x in operands]
-            turn, loads = 0, 0
-
-            def values(x: Any, r: Any) -> Any:
-                return here.heads(x)[g * shared[1] + r // columns, block, r % columns]
-
-            def state(x: Any, p: Any, r: Any) -> Any:
-                at = p * turns + w % turns, r % columns * down + w // turns
-                return x[b, g * shared[1] + r // columns, slot, at[0], at[1]]
-
-            weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
-            for r in pk.range(count):
-                start([do, v], [values(x, r) for x in (dO, V)], states_loaded[w])
-                states_loaded[w].wait(loads)
-                loads = loads + 1
-                turn = meet(all_are_here, turn)
-                for x in range(BLOCKS):
-                    weights[x] = pk.mma_ABt(do, of_values[1][x], weights[x])
-                turn = meet(all_are_here, turn)
-            of_own, part = pk.zeros(pk.f32, BLOCK, BLOCK), pairs.tiles(BLOCK, BLOCK)
-            for x in range(BLOCKS):
-                of_own = of_own + pk.where(w == x, weights[x], 0.0)
-                if w > x:
-                    pk.store(part[w, x], weights[x].to(dtype))
-                    pk.store(part[x, w], weights[x].to(dtype), transposed=True)
-            row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
-            pk.store(same.parts(BLOCK)[w], pk.row_sum(pk.where(row == col, of_own, 0.0)))
-            pk.store(part[w, w], of_own.to(dtype), transposed=True)
-            pk.sync()
-            above = pk.load(part[w, w])
-            pk.sync()
-            pk.store(part[w, w], pk.where(row > col, of_own.to(dtype), above))
-            pk.sync()
-
+            places = Places(here, b, g, slot, block, w, shared[1], columns, size)
+            values, state_tiles = [x[w] for x in of_values], [x[w] for x in of_states]
+            tiles = Tiles(own, values, state_tiles, results[w], *(x[w] for x in loaded))
+            turn: Any = 0
+            meets = all_are_here, turn
+            turn = weigh_pairs(dO, V, places, tiles, of_values[1], pairs, same, meets)
             for p in pk.range(pieces):
                 pk.store_wait(read=True)
-                start(own, [x[block, p] for x in (of_q, of_k, logs)], rows_loaded[w])
-                start([ds, do], [state(states, p, 0), values(dO, 0)], states_loaded[w])
-                rows_loaded[w].wait(p)
+                start(own, [x[block, p] for x in (of_q, of_k, logs)], tiles.rows_loaded)
+                to = [places.state(x, p, 0) for x in (states, afters)]
+                start([*state_tiles, values[0]], [*to, places.values(dO, 0)], tiles.states_loaded)
+                start([values[1]], [places.values(V, 0)], tiles.values_loaded)
+                of_all, meets = (dO, V, states, afters), (all_are_here, turn)
+                total, turn = multiply_states(of_all, places, tiles, p, in_parts, meets)
+                pk.store(whole.parts(BLOCK)[w], total)
+
+                tiles.rows_loaded.wait(p)
                 of_gates = [pk.exp2(x * pk.log2e) for x in rows_in(own[2])]
                 one, zero = (pk.full(pk.f32, x, size) for x in (1.0, 0.0))
                 rows = Rows(list(of_gates), *([x] * BLOCK for x in (one, zero, zero)))
-                gate = runs_in_block(rows, of_gates, own, part[w, w], memory, s)
+                memory = [x.tiles(BLOCK, size)[w, 0] for x in operands]
+                own_pairs = pairs.tiles(BLOCK, BLOCK)[w, w]
+                gate = runs_in_block(rows, of_gates, own, own_pairs, memory, tiles.result)
                 pk.store(gates.parts(size)[w], gate)
-                store_operands(memory, w % 2 == 1, own, rows, None)
                 turn = meet(all_are_here, turn)
                 before, after, in_half, all_gates = around(gates, w, size)
-                beside = w + 1 - w % 2 * 2
-                others = [x.tiles(BLOCK, size)[beside, 0] for x in operands]
-                add_block(rows, w % 2 == 1, None, with_parts(part[w, beside], others), s)
-                turn = meet(all_are_here, turn)
-                store_operands(memory, w >= 2, own, rows, in_half)
-                turn = meet(all_are_here, turn)
-                product = pk.zeros(pk.f32, BLOCK, size)
-                for x in range(2):
-                    beside = 2 - w // 2 * 2 + x
-                    others = [y.tiles(BLOCK, size)[beside, 0] for y in operands]
-                    product = with_parts(part[w, beside], others, product)
-                add_block(rows, w >= 2, in_half, product, s)
-                # Registers are few.
-                pk.sync()
-                for j in range(BLOCK):
-                    pk.store(s.row(j), rows.after[j] * after)
+                at = w, in_half, all_are_here, turn
+                turn = runs_of_blocks(rows, own, pairs, operands, tiles.result, at)
 
-                product = pk.zeros(pk.f32, BLOCK, size)
-                for r in pk.range(count):
-                    states_loaded[w].wait(loads)
-                    loads = loads + 1
-                    own_state = pk.load(ds)
-                    turn = meet(all_are_here, turn)
-                    for x, y in zip(in_parts, parts_of(own_state, dtype), strict=True):
-                        pk.store(x.tiles(BLOCK, size)[w % turns, w // turns], y)
-                    turn = meet(all_are_here, turn)
-                    for x in in_parts:
-                        product = pk.mma_ABt(do, x, product)
-                    if r + 1 < count:
-                        to = [state(states, p, r + 1), values(dO, r + 1)]
-                        start([ds, do], to, states_loaded[w])
-                difference = []
-                for j, x in enumerate(in_rows(product, ds)):
-                    query, key = (pk.load(y.row(j)).to(pk.f32) for y in own[:2])
-                    dq = rows.dq[j] + x * (rows.before[j] * before)
-                    difference.append(query * dq - key * rows.dk[j])
-                    diagonal = pk.load(same.parts(1)[w * BLOCK + j])
-                    rows.dq[j] = dq + diagonal * key
-                    rows.dk[j] = rows.dk[j] + diagonal * query
-                to_end = rows_in(s)
-                pk.sync()
-                store_all(
-                    rows.dq, own[0] if dQ.dtype == dtype else ds, here.heads(dQ)[g, block, p], scale
+                memory = [
+                    own[x] if y.dtype == dtype else state_tiles[x] for x, y in enumerate((dQ, dK))
+                ]
+                of_block = same.parts(BLOCK)[w]
+                steps, past, ahead = finish_rows(
+                    rows, tiles, (before, after), of_block, memory, scale
                 )
-
-                pk.store_wait(read=True)
-                product = pk.zeros(pk.f32, BLOCK, size)
-                total = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
-                for r in pk.range(count):
-                    to = [state(states, p, r), state(afters, p, r), values(V, r)]
-                    start([s, ds, v], to, states_loaded[w])
-                    states_loaded[w].wait(loads)
-                    loads = loads + 1
-                    own_state = pk.load(ds)
-                    total = total + pk.row_sum(pk.load(s) * own_state)
-                    turn = meet(all_are_here, turn)
-                    for x, y in zip(in_parts, parts_of(own_state, dtype), strict=True):
-                        pk.store(x.tiles(BLOCK, size)[w % turns, w // turns], y)
-                    turn = meet(all_are_here, turn)
-                    for x in in_parts:
-                        product = pk.mma_ABt(v, x, product)
-                pk.store(whole.parts(BLOCK)[w], total)
-                found = in_rows(product, s)
-                of_keys, past, ahead = [], zero, zero
-                for j in range(BLOCK):
-                    x = found[j] * to_end[j]
-                    rows.dk[j] = rows.dk[j] + x
-                    of_keys.append(x * pk.load(own[1].row(j)).to(pk.f32))
-                    past, ahead = past + of_keys[j], ahead + difference[j]
                 pk.store(of_before.parts(size)[w], past)
                 pk.store(of_after.parts(size)[w], ahead)
+                pk.fence_async()
                 turn = meet(all_are_here, turn)
+                for x, to in zip(memory, (dQ, dK), strict=True):
+                    pk.store_async(here.heads(to)[g, block, p], x)
                 gradient = zero
-                for x in range(BLOCKS // turns):
+                for x in range(BLOCKS // (size // BLOCK)):
                     gradient = gradient + pk.load(whole.parts(size)[x])
                 gradient = gradient * all_gates
                 for x in range(BLOCKS):
                     gradient = gradient + pk.where(w > x, pk.load(of_before.parts(size)[x]), 0.0)
                     gradient = gradient + pk.where(w <= x, pk.load(of_after.parts(size)[x]), 0.0)
-                of_decay = []
                 for j in range(BLOCK):
-                    of_decay.append(gradient)
-                    gradient = gradient + of_keys[j] - difference[j]
-                store_all(
-                    rows.dk, own[1] if dK.dtype == dtype else s, here.heads(dK)[g, block, p], scale
-                )
-                store_all(of_decay, own[2], here.heads(d_decay)[g, block, p], scale)
+                    pk.store(own[2].row(j), (gradient * scale).to(decay.dtype))
+                    gradient = gradient + steps[j]
+                pk.fence_async()
+                pk.sync()
+                pk.store_async(here.heads(d_decay)[g, block, p], own[2])

@@ -22,6 +22,14 @@ def parts_of(x: Any, dtype: Any) -> tuple[Any, Any]:
 
 
 @pk.function
+def meet(all_are_here: Any, turn: Any) -> Any:
+    """Wait for the other warps; returns the number of the next turn."""
+    all_are_here.arrive()
+    all_are_here.wait(turn)
+    return turn + 1
+
+
+@pk.function
 def in_rows(x: Any, memory: Any) -> list[Any]:
     """The rows of a tile, each a vector, through memory."""
     pk.sync()
@@ -101,15 +109,6 @@ def with_parts(a: Any, memory: list[Any], found: Any = None) -> Any:
 
 
 @pk.function
-def add_block(rows: Rows, is_second: Any, factor: Any, product: Any, result: Any) -> None:
-    """Add a product with positions of other blocks, after a block or before it, to gradients."""
-    for j, found in enumerate(in_rows(product, result)):
-        x = found if factor is None else found * factor
-        rows.dq[j] = rows.dq[j] + rows.before[j] * pk.where(is_second, x, 0.0)
-        rows.dk[j] = rows.dk[j] + rows.after[j] * pk.where(is_second, 0.0, x)
-
-
-@pk.function
 def store_operands(
     memory: list[Any], is_second: Any, own: list[Any], rows: Rows, factor: Any
 ) -> None:
@@ -120,3 +119,33 @@ def store_operands(
     ):
         if is_wanted:
             store_rows(memory, [pk.load(some.row(j)) for j in range(BLOCK)], gates, factor)
+
+
+@pk.function
+def runs_of_blocks(
+    rows: Rows, own: list[Any], pairs: Any, memory: list[Any], result: Any, at: tuple[Any, ...]
+) -> Any:
+    """Add to gradients what pairs of positions of different blocks are: runs are first one block, and then two.
+
+    pairs: D, and its transpose above. memory: for operands of all blocks. at: the block, the gates of the block beside
+    it in a run of two, the semaphore of all warps and the number of their turn. Returns the next turn.
+    """
+    w, in_half, all_are_here, turn = at
+    size, dq, dk = own[0].cols, rows.dq, rows.dk
+    one, part = pk.full(pk.f32, 1.0, size), pairs.tiles(BLOCK, BLOCK)
+    for level in pk.range(2):
+        is_second = w // (1 + level) % 2 == 1
+        factor = pk.where(level == 0, one, in_half)
+        store_operands([x.tiles(BLOCK, size)[w, 0] for x in memory], is_second, own, rows, factor)
+        turn = meet(all_are_here, turn)
+        product = pk.zeros(pk.f32, BLOCK, size)
+        for x in pk.range(1 + level):
+            beside = pk.where(level == 0, w + 1 - w % 2 * 2, 2 - w // 2 * 2 + x)
+            others = [y.tiles(BLOCK, size)[beside, 0] for y in memory]
+            product = with_parts(part[w, beside], others, product)
+        turn = meet(all_are_here, turn)
+        for j, found in enumerate(in_rows(product, result)):
+            x = found * factor
+            dq[j] = dq[j] + rows.before[j] * pk.where(is_second, x, 0.0)
+            dk[j] = dk[j] + rows.after[j] * pk.where(is_second, 0.0, x)
+    return turn
