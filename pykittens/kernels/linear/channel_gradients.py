@@ -10,8 +10,9 @@ The gradient of the logarithm of a gate is what all products have that go throug
 chunk and the one after it; of keys before its position and the state after; of queries from its position on and what
 is before them, less those pairs that are on one side of it, which are in q_s dq_s and in k_s dk_s. Pairs of a position
 with itself are left out, as no gate is between. So nothing is summed beyond a chunk, and nothing cancels that gates
-make small. Products of tensor cores have operands in two parts, the second of which is what rounding leaves, and D_ij
-is rounded once for both gradients. Pairs of positions are those of `channel_runs`; sums along positions are of rows.
+make small. Products of tensor cores have operands in two parts, the second of which is what rounding leaves, and so has
+D_ij in a block; that of different blocks is rounded once for both gradients. Pairs of positions are those of
+`channel_runs`; sums along positions are of rows.
 
 A warp has the rows of a block. States come in turns of 64 columns: each warp rounds a quarter of them for all. Products
 with states are found first and wait in the memory of these, as registers hold gates and gradients of all rows later.
@@ -22,23 +23,24 @@ appendix C, for gradients of gates from those of queries and keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.channel_runs import (
-    Rows,
-    meet,
-    parts_of,
-    runs_in_block,
-    runs_of_blocks,
+from pykittens.kernels.linear.channel_products import (
+    COLUMNS,
+    Places,
+    Tiles,
+    Weights,
+    multiply_states,
+    start,
+    weigh_pairs,
 )
+from pykittens.kernels.linear.channel_runs import Rows, meet, runs_in_block, runs_of_blocks
 from pykittens.kernels.linear.channel_weights import BLOCK, BLOCKS, around, rows_in
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.sequences import Sequence, is_there, slots_of, unit_at
+from pykittens.kernels.linear.sequences import is_there, slots_of, unit_at
 
-EXCHANGE = 4096  # bytes of sums, and of semaphores
-COLUMNS = 64  # of values and states that are multiplied at a time
+EXCHANGE = 6144  # bytes of the second parts of weights, of sums, and of semaphores
 
 
 def shared_bytes(size: int, has_wide_gates: bool) -> int:
@@ -50,162 +52,6 @@ def shared_bytes(size: int, has_wide_gates: bool) -> int:
     of_rows, of_states = CHUNK * size * (2 + 2 + (4 if has_wide_gates else 6)), 2 * CHUNK * size * 4
     parts = 2 * 2 * size * COLUMNS + (2 * 2 * size * CHUNK if size != CHUNK else 0)
     return of_rows + of_states + parts + 2 * 2 * CHUNK * COLUMNS + 2 * CHUNK * CHUNK + EXCHANGE
-
-
-@pk.function
-def start(memory: list[Any], places: list[Any], is_loaded: Any) -> None:
-    """Start to load tiles."""
-    pk.sync()
-    is_loaded.expect(*memory)
-    for tile, place in zip(memory, places, strict=True):
-        pk.load_async(tile, place, signal=is_loaded)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the tiles of a warp are in tensors.
-
-    g: the head of gates. columns: turns of a head of values, of which `count` are those of `heads` of them. size:
-    channels of a piece.
-    """
-
-    here: Sequence
-    b: Any
-    g: Any
-    slot: Any
-    block: Any
-    w: Any
-    heads: int
-    columns: int
-    size: int
-
-    @property
-    def count(self) -> int:
-        """Turns of all heads of values that share one of gates."""
-        return self.heads * self.columns
-
-    @property
-    def of_state(self) -> tuple[Any, Any]:
-        """Which tile of a turn of a state is that of the warp."""
-        return self.w % (self.size // BLOCK), self.w // (self.size // BLOCK)
-
-    def values(self, x: Any, r: Any) -> Any:
-        """Rows of values or of dO."""
-        return self.here.heads(x)[
-            self.g * self.heads + r // self.columns, self.block, r % self.columns
-        ]
-
-    def state(self, x: Any, p: Any, r: Any) -> Any:
-        """A part of a state."""
-        i, j = self.of_state
-        at = p * (self.size // BLOCK) + i, r % self.columns * (COLUMNS // self.size) + j
-        return x[self.b, self.g * self.heads + r // self.columns, self.slot, at[0], at[1]]
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Shared memory of a warp, and signals of its loads.
-
-    own: queries, keys and gates. values: dO and V. states: S and dS', and then the products with them. result: results
-    of products in f32, which may be the memory of gates.
-    """
-
-    own: list[Any]
-    values: list[Any]
-    states: list[Any]
-    result: Any
-    rows_loaded: Any
-    states_loaded: Any
-    values_loaded: Any
-
-
-@pk.function
-def weigh_pairs(
-    dO: Any,
-    V: Any,
-    places: Places,
-    tiles: Tiles,
-    all_values: Any,
-    pairs: Any,
-    same: Any,
-    meets: Any,
-) -> Any:
-    """Fill `pairs` with D below its diagonal and the transpose of D above, and `same` with the diagonal.
-
-    all_values: V of all blocks. meets: the semaphore of all warps and the number of their turn. Returns the next turn.
-    """
-    w, (do, v), (all_are_here, turn) = places.w, tiles.values, meets
-    weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
-    for r in pk.range(places.count):
-        start([do], [places.values(dO, r)], tiles.states_loaded)
-        start([v], [places.values(V, r)], tiles.values_loaded)
-        tiles.states_loaded.wait(r)
-        tiles.values_loaded.wait(r)
-        turn = meet(all_are_here, turn)
-        for x in range(BLOCKS):
-            weights[x] = pk.mma_ABt(do, all_values[x], weights[x])
-        turn = meet(all_are_here, turn)
-    own, part, dtype = pk.zeros(pk.f32, BLOCK, BLOCK), pairs.tiles(BLOCK, BLOCK), pairs.dtype
-    for x in range(BLOCKS):
-        own = own + pk.where(w == x, weights[x], 0.0)
-        if w > x:
-            pk.store(part[w, x], weights[x].to(dtype))
-            pk.store(part[x, w], weights[x].to(dtype), transposed=True)
-    row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
-    pk.store(same.parts(BLOCK)[w], pk.row_sum(pk.where(row == col, own, 0.0)))
-    pk.store(part[w, w], own.to(dtype), transposed=True)
-    pk.sync()
-    above = pk.load(part[w, w])
-    pk.sync()
-    pk.store(part[w, w], pk.where(row > col, own.to(dtype), above))
-    pk.sync()
-    return turn
-
-
-@pk.function
-def store_parts(in_parts: list[Any], place: tuple[Any, Any], x: Any) -> None:
-    """Store a tile of a state, rounded, and what that leaves."""
-    for to, part in zip(in_parts, parts_of(x, in_parts[0].dtype), strict=True):
-        pk.store(to.tiles(x.rows, x.cols)[place[0], place[1]], part)
-
-
-@pk.function
-def multiply_states(
-    given: tuple[Any, ...], places: Places, tiles: Tiles, p: Any, in_parts: list[Any], meets: Any
-) -> tuple[Any, Any]:
-    """Leave dO S^T and V dS'^T of a piece of channels in the memory of states.
-
-    given: dO, V, S and dS'. Returns the sums over columns of S dS' for the channels that the warp loads, and the next
-    turn.
-    """
-    dO, V, states, afters = given
-    (do, v), (s, ds), (all_are_here, turn) = tiles.values, tiles.states, meets
-    count, at, before = places.count, places.of_state, (p + 1) * places.count
-    of_queries, of_keys = (pk.zeros(pk.f32, BLOCK, places.size) for _ in range(2))
-    total = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
-    for r in pk.range(count):
-        tiles.states_loaded.wait(before + r)
-        state, after = pk.load(s), pk.load(ds)
-        total = total + pk.row_sum(state * after)
-        turn = meet(all_are_here, turn)
-        store_parts(in_parts, at, state)
-        turn = meet(all_are_here, turn)
-        for x in in_parts:
-            of_queries = pk.mma_ABt(do, x, of_queries)
-        turn = meet(all_are_here, turn)
-        store_parts(in_parts, at, after)
-        if r + 1 < count:
-            to = [places.state(x, p, r + 1) for x in (states, afters)]
-            start([s, ds, do], [*to, places.values(dO, r + 1)], tiles.states_loaded)
-        turn = meet(all_are_here, turn)
-        tiles.values_loaded.wait(before + r)
-        for x in in_parts:
-            of_keys = pk.mma_ABt(v, x, of_keys)
-        if r + 1 < count:
-            start([v], [places.values(V, r + 1)], tiles.values_loaded)
-    pk.store(s, of_queries)
-    pk.store(ds, of_keys)
-    return total, meet(all_are_here, turn)
 
 
 @pk.function
@@ -264,6 +110,7 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     if size != CHUNK:
         operands = [pk.shared(pk.st(dtype, CHUNK, size)) for _ in range(2)]
     pairs: Any = pk.shared(pk.st(dtype, CHUNK, CHUNK))
+    rests: Any = pk.shared(pk.st(dtype, BLOCK, CHUNK))
     same, whole = (pk.shared(pk.sv(pk.f32, BLOCKS * BLOCK)) for _ in range(2))
     gates, of_before, of_after = (pk.shared(pk.sv(pk.f32, BLOCKS * size)) for _ in range(3))
     all_are_here: Any = pk.semaphore(BLOCKS)
@@ -280,8 +127,11 @@ def channel_gradients(  # type: ignore[no-untyped-def]
             values, state_tiles = [x[w] for x in of_values], [x[w] for x in of_states]
             tiles = Tiles(own, values, state_tiles, results[w], *(x[w] for x in loaded))
             turn: Any = 0
-            meets = all_are_here, turn
-            turn = weigh_pairs(dO, V, places, tiles, of_values[1], pairs, same, meets)
+            meets, weights = (
+                (all_are_here, turn),
+                Weights(pairs, rests.tiles(BLOCK, BLOCK)[0, w], same.parts(BLOCK)[w]),
+            )
+            turn = weigh_pairs(dO, V, places, tiles, of_values[1], weights, meets)
             for p in pk.range(pieces):
                 pk.store_wait(read=True)
                 start(own, [x[block, p] for x in (of_q, of_k, logs)], tiles.rows_loaded)
@@ -295,10 +145,10 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                 tiles.rows_loaded.wait(p)
                 of_gates = [pk.exp2(x * pk.log2e) for x in rows_in(own[2])]
                 one, zero = (pk.full(pk.f32, x, size) for x in (1.0, 0.0))
-                rows = Rows(list(of_gates), *([x] * BLOCK for x in (one, zero, zero)))
+                rows = Rows(list(of_gates), *([x] * BLOCK for x in (one, None, None)))
                 memory = [x.tiles(BLOCK, size)[w, 0] for x in operands]
-                own_pairs = pairs.tiles(BLOCK, BLOCK)[w, w]
-                gate = runs_in_block(rows, of_gates, own, own_pairs, memory, tiles.result)
+                of_block = [weights.blocks[w, w], weights.rest]
+                gate = runs_in_block(rows, of_gates, own, of_block, memory, tiles.result)
                 pk.store(gates.parts(size)[w], gate)
                 turn = meet(all_are_here, turn)
                 before, after, in_half, all_gates = around(gates, w, size)
@@ -308,9 +158,8 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                 memory = [
                     own[x] if y.dtype == dtype else state_tiles[x] for x, y in enumerate((dQ, dK))
                 ]
-                of_block = same.parts(BLOCK)[w]
                 steps, past, ahead = finish_rows(
-                    rows, tiles, (before, after), of_block, memory, scale
+                    rows, tiles, (before, after), weights.same, memory, scale
                 )
                 pk.store(of_before.parts(size)[w], past)
                 pk.store(of_after.parts(size)[w], ahead)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.channel_weights import BLOCK, rest_of, rows_in
+from pykittens.kernels.linear.channel_weights import BLOCK, rest_of
+
+AT_ONCE = 8  # rows that are loaded before they are stored
 
 
 def parts_of(x: Any, dtype: Any) -> tuple[Any, Any]:
@@ -30,18 +32,17 @@ def meet(all_are_here: Any, turn: Any) -> Any:
 
 
 @pk.function
-def in_rows(x: Any, memory: Any) -> list[Any]:
-    """The rows of a tile, each a vector, through memory."""
+def publish(x: Any, memory: Any) -> None:
+    """Store a tile of which other lanes read rows."""
     pk.sync()
     pk.store(memory, x)
     pk.sync()
-    return rows_in(memory)
 
 
 @dataclass
 class Rows:
     """Rows of the positions of a block: the gates from the start of a run up to each position, and past it to the end;
-    and gradients of queries and keys.
+    and gradients of queries and keys, None until there are some.
     """
 
     before: list[Any]
@@ -56,46 +57,56 @@ def seconds(length: int) -> list[bool]:
 
 
 @pk.function
-def store_rows(memory: list[Any], rows: list[Any], factors: list[Any], more: Any) -> None:
-    """Fill tiles with rows times factors, in two parts. more: another factor of each channel, or None."""
-    for j in range(BLOCK):
-        x = rows[j].to(pk.f32) * factors[j]
-        x = x if more is None else x * more
-        for tile, part in zip(memory, parts_of(x, memory[0].dtype), strict=True):
-            pk.store(tile.row(j), part)
+def store_rows(memory: list[Any], tiles: list[Any], factors: list[Any], more: Any) -> None:
+    """Fill tiles with rows of others times factors, in two parts. more: another factor of each channel, or None."""
+    for first in range(0, BLOCK, AT_ONCE):
+        rows = [pk.load(tiles[j].row(j)) for j in range(first, first + AT_ONCE)]
+        for j, row in enumerate(rows, first):
+            x = row.to(pk.f32) * factors[j]
+            x = x if more is None else x * more
+            for tile, part in zip(memory, parts_of(x, memory[0].dtype), strict=True):
+                pk.store(tile.row(j), part)
+
+
+def added(x: Any, y: Any) -> Any:
+    """The sum, or what is added if there is nothing yet."""
+    return y if x is None else x + y
 
 
 @pk.function
 def runs_in_block(
-    rows: Rows, gates: list[Any], own: list[Any], weights: Any, memory: list[Any], result: Any
+    rows: Rows, gates: list[Any], own: list[Any], weights: list[Any], memory: list[Any], result: Any
 ) -> Any:
     """Add to gradients what pairs of positions of a block are; returns the product of all gates.
 
-    own: tiles of queries and of keys. weights: D, and its transpose above. memory: for operands. result: for results.
+    own: tiles of queries and of keys. weights: D, and its transpose above, in two parts. memory: for operands. result:
+    for results.
     """
     row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
     for length in (1, 2, 4, 8):
         is_second = seconds(length)
         pk.sync()
-        operands = [pk.load(own[0 if x else 1].row(j)) for j, x in enumerate(is_second)]
+        tiles = [own[0 if x else 1] for x in is_second]
         factors = [
             x if second else y
             for x, y, second in zip(rows.before, rows.after, is_second, strict=True)
         ]
-        store_rows(memory, operands, factors, None)
+        store_rows(memory, tiles, factors, None)
         pk.sync()
         is_pair = (row // length != col // length) & (row // (2 * length) == col // (2 * length))
-        weight = pk.where(is_pair, pk.load(weights), 0.0)
-        found = in_rows(with_parts(weight, memory), result)
+        weight, rest = (pk.where(is_pair, pk.load(x), 0.0) for x in weights)
+        publish(with_parts(rest, memory[:1], with_parts(weight, memory)), result)
         for j in range(BLOCK):
-            beside = gates[j // length ^ 1]
+            beside, found = gates[j // length ^ 1], pk.load(result.row(j))
             if is_second[j]:
-                rows.dq[j] = rows.dq[j] + rows.before[j] * found[j]
+                rows.dq[j] = added(rows.dq[j], rows.before[j] * found)
                 rows.before[j] = rows.before[j] * beside
             else:
-                rows.dk[j] = rows.dk[j] + rows.after[j] * found[j]
+                rows.dk[j] = added(rows.dk[j], rows.after[j] * found)
                 rows.after[j] = rows.after[j] * beside
         gates = [x * y for x, y in zip(gates[::2], gates[1::2], strict=True)]
+    for some, other in ((rows.dq, 0), (rows.dk, BLOCK - 1)):
+        some[other] = pk.zeros(pk.f32, result.cols)
     pk.sync()
     return gates[0]
 
@@ -118,7 +129,7 @@ def store_operands(
         (own[1], rows.after, pk.logical_not(is_second)),
     ):
         if is_wanted:
-            store_rows(memory, [pk.load(some.row(j)) for j in range(BLOCK)], gates, factor)
+            store_rows(memory, [some] * BLOCK, gates, factor)
 
 
 @pk.function
@@ -144,8 +155,9 @@ def runs_of_blocks(
             others = [y.tiles(BLOCK, size)[beside, 0] for y in memory]
             product = with_parts(part[w, beside], others, product)
         turn = meet(all_are_here, turn)
-        for j, found in enumerate(in_rows(product, result)):
-            x = found * factor
+        publish(product, result)
+        for j in range(BLOCK):
+            x = pk.load(result.row(j)) * factor
             dq[j] = dq[j] + rows.before[j] * pk.where(is_second, x, 0.0)
             dk[j] = dk[j] + rows.after[j] * pk.where(is_second, 0.0, x)
     return turn
