@@ -101,8 +101,10 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     def tiles_of(of: Any, cols: int) -> Any:
         return pk.shared(pk.st(of, BLOCK, cols), count=BLOCKS)
 
-    given: Any = [tiles_of(x.dtype, size) for x in (Q, K, decay)]
-    results: Any = given[2] if decay.dtype is pk.f32 else tiles_of(pk.f32, size)
+    # Queries, and then keys.
+    given: Any = pk.shared(pk.st(dtype, BLOCK, size), count=2 * BLOCKS)
+    of_decay: Any = tiles_of(decay.dtype, size)
+    results: Any = of_decay if decay.dtype is pk.f32 else tiles_of(pk.f32, size)
     of_values: Any = [tiles_of(dtype, COLUMNS) for _ in range(2)]
     of_states: Any = [tiles_of(pk.f32, size) for _ in range(2)]
     in_parts: Any = [pk.shared(pk.st(dtype, size, COLUMNS)) for _ in range(2)]
@@ -122,7 +124,7 @@ def channel_gradients(  # type: ignore[no-untyped-def]
             of_q, of_k, logs = (
                 here.heads(x).at(g // y) for x, y in ((Q, shared[0]), (K, shared[0]), (decay, 1))
             )
-            block, own = i * BLOCKS + w, [x[w] for x in given]
+            block, own = i * BLOCKS + w, [given[w], given[BLOCKS + w], of_decay[w]]
             places = Places(here, b, g, slot, block, w, shared[1], columns, size)
             values, state_tiles = [x[w] for x in of_values], [x[w] for x in of_states]
             tiles = Tiles(own, values, state_tiles, results[w], *(x[w] for x in loaded))
@@ -153,7 +155,7 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                 turn = meet(all_are_here, turn)
                 before, after, in_half, all_gates = around(gates, w, size)
                 at = w, in_half, all_are_here, turn
-                turn = runs_of_blocks(rows, own, pairs, operands, tiles.result, at)
+                turn = runs_of_blocks(rows, given, pairs, operands, tiles.result, at)
 
                 memory = [
                     own[x] if y.dtype == dtype else state_tiles[x] for x, y in enumerate((dQ, dK))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.channel_weights import BLOCK, rest_of
+from pykittens.kernels.linear.channel_weights import BLOCK, BLOCKS, rest_of
 
 AT_ONCE = 8  # rows that are loaded before they are stored
 
@@ -120,34 +120,25 @@ def with_parts(a: Any, memory: list[Any], found: Any = None) -> Any:
 
 
 @pk.function
-def store_operands(
-    memory: list[Any], is_second: Any, own: list[Any], rows: Rows, factor: Any
-) -> None:
-    """Fill tiles with queries if a block is second, or else with keys, times gates and a factor of each channel."""
-    for some, gates, is_wanted in (
-        (own[0], rows.before, is_second),
-        (own[1], rows.after, pk.logical_not(is_second)),
-    ):
-        if is_wanted:
-            store_rows(memory, [some] * BLOCK, gates, factor)
-
-
-@pk.function
 def runs_of_blocks(
-    rows: Rows, own: list[Any], pairs: Any, memory: list[Any], result: Any, at: tuple[Any, ...]
+    rows: Rows, given: Any, pairs: Any, memory: list[Any], result: Any, at: tuple[Any, ...]
 ) -> Any:
     """Add to gradients what pairs of positions of different blocks are: runs are first one block, and then two.
 
-    pairs: D, and its transpose above. memory: for operands of all blocks. at: the block, the gates of the block beside
-    it in a run of two, the semaphore of all warps and the number of their turn. Returns the next turn.
+    given: the queries of all blocks, and then the keys. pairs: D, and its transpose above. memory: for operands of all
+    blocks. at: the block, the gates of the block beside it in a run of two, the semaphore of all warps and the number
+    of their turn. Returns the next turn.
     """
     w, in_half, all_are_here, turn = at
-    size, dq, dk = own[0].cols, rows.dq, rows.dk
+    size, dq, dk = result.cols, rows.dq, rows.dk
     one, part = pk.full(pk.f32, 1.0, size), pairs.tiles(BLOCK, BLOCK)
     for level in pk.range(2):
         is_second = w // (1 + level) % 2 == 1
         factor = pk.where(level == 0, one, in_half)
-        store_operands([x.tiles(BLOCK, size)[w, 0] for x in memory], is_second, own, rows, factor)
+        own = given[pk.where(is_second, w, BLOCKS + w)]
+        factors = [pk.where(is_second, x, y) for x, y in zip(rows.before, rows.after, strict=True)]
+        operands = [x.tiles(BLOCK, size)[w, 0] for x in memory]
+        store_rows(operands, [own] * BLOCK, factors, factor)
         turn = meet(all_are_here, turn)
         product = pk.zeros(pk.f32, BLOCK, size)
         for x in pk.range(1 + level):
