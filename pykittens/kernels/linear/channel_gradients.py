@@ -44,7 +44,7 @@ EXCHANGE = 6144  # bytes of the second parts of weights, of sums, and of semapho
 
 
 def shared_bytes(size: int, has_wide_gates: bool) -> int:
-    """Bytes of shared memory of a block that takes so many channels at a time, at most.
+    """Bytes of shared memory of a block of so many channels, at most.
 
     has_wide_gates: whether gates are f32, so that results take their memory.
     """
@@ -81,22 +81,43 @@ def finish_rows(
     return steps, past, ahead
 
 
+@pk.function
+def store_gates(
+    memory: Any, steps: list[Any], sums: tuple[Any, ...], all_gates: Any, w: Any, scale: Any
+) -> None:
+    """Fill memory with the gradients of gates.
+
+    sums: for each channel that of S dS'; and of each block those of keys and of queries, as of `finish_rows`.
+    """
+    whole, of_before, of_after = sums
+    size, gradient = memory.cols, pk.zeros(pk.f32, memory.cols)
+    for x in range(BLOCKS * BLOCK // size):
+        gradient = gradient + pk.load(whole.parts(size)[x])
+    gradient = gradient * all_gates
+    for x in range(BLOCKS):
+        gradient = gradient + pk.where(w > x, pk.load(of_before.parts(size)[x]), 0.0)
+        gradient = gradient + pk.where(w <= x, pk.load(of_after.parts(size)[x]), 0.0)
+    for j in range(BLOCK):
+        pk.store(memory.row(j), (gradient * scale).to(memory.dtype))
+        gradient = gradient + steps[j]
+
+
 @pk.kernel
 def channel_gradients(  # type: ignore[no-untyped-def]
     Q, K, V, dO, decay, states, afters, dQ, dK, d_decay, scale, ends, *, size, resident, shared
 ):
-    """The gradients of q and k of each head of gates, and those of the gates. A warp takes a block of positions.
+    """The gradients of q and k of each head of gates, and those of the gates.
 
-    states, afters: S and dS' of all chunks, at their slots. Heads of values that share gates are added up. ends: as of
-    `weigh_channels`. size: channels at a time. shared: heads of gates that share a head of q and k, and heads of values
-    that share one of gates.
+    A block has some channels of a chunk, and a warp a block of positions. states, afters: S and dS' of all chunks, at
+    their slots. Heads of values that share gates are added up. ends: as of `weigh_channels`. size: channels of a block.
+    shared: heads of gates that share a head of q and k, and heads of values that share one of gates.
     """
     batch, heads_of_gates, n, d = decay.shape
     width, dtype = pk.static(V.shape[3]), V.dtype
     pieces, columns = -(-pk.static(d) // size), -(-width // COLUMNS)
     pk.resident(resident)
     pk.overlap()
-    b, g, i = pk.grid(batch, heads_of_gates, slots_of(n, ends))
+    b, g, i = pk.grid(batch, heads_of_gates, slots_of(n, ends) * pieces)
 
     def tiles_of(of: Any, cols: int) -> Any:
         return pk.shared(pk.st(of, BLOCK, cols), count=BLOCKS)
@@ -119,7 +140,8 @@ def channel_gradients(  # type: ignore[no-untyped-def]
     loaded: Any = [pk.semaphore(1, count=BLOCKS) for _ in range(3)]
 
     with pk.warps(BLOCKS) as w:
-        slot, (here, i) = i, unit_at(ends, b, i, n)
+        slot, p = i // pieces, i % pieces
+        here, i = unit_at(ends, b, slot, n)
         if is_there(ends, here, i):
             of_q, of_k, logs = (
                 here.heads(x).at(g // y) for x, y in ((Q, shared[0]), (K, shared[0]), (decay, 1))
@@ -134,51 +156,41 @@ def channel_gradients(  # type: ignore[no-untyped-def]
                 Weights(pairs, rests.tiles(BLOCK, BLOCK)[0, w], same.parts(BLOCK)[w]),
             )
             turn = weigh_pairs(dO, V, places, tiles, of_values[1], weights, meets)
-            for p in pk.range(pieces):
-                pk.store_wait(read=True)
-                start(own, [x[block, p] for x in (of_q, of_k, logs)], tiles.rows_loaded)
-                to = [places.state(x, p, 0) for x in (states, afters)]
-                start([*state_tiles, values[0]], [*to, places.values(dO, 0)], tiles.states_loaded)
-                start([values[1]], [places.values(V, 0)], tiles.values_loaded)
-                of_all, meets = (dO, V, states, afters), (all_are_here, turn)
-                total, turn = multiply_states(of_all, places, tiles, p, in_parts, meets)
-                pk.store(whole.parts(BLOCK)[w], total)
+            start(own, [x[block, p] for x in (of_q, of_k, logs)], tiles.rows_loaded)
+            to = [places.state(x, p, 0) for x in (states, afters)]
+            start([*state_tiles, values[0]], [*to, places.values(dO, 0)], tiles.states_loaded)
+            start([values[1]], [places.values(V, 0)], tiles.values_loaded)
+            of_all, meets = (dO, V, states, afters), (all_are_here, turn)
+            total, turn = multiply_states(of_all, places, tiles, p, in_parts, meets)
+            pk.store(whole.parts(BLOCK)[w], total)
 
-                tiles.rows_loaded.wait(p)
-                of_gates = [pk.exp2(x * pk.log2e) for x in rows_in(own[2])]
-                one, zero = (pk.full(pk.f32, x, size) for x in (1.0, 0.0))
-                rows = Rows(list(of_gates), *([x] * BLOCK for x in (one, None, None)))
-                memory = [x.tiles(BLOCK, size)[w, 0] for x in operands]
-                of_block = [weights.blocks[w, w], weights.rest]
-                gate = runs_in_block(rows, of_gates, own, of_block, memory, tiles.result)
-                pk.store(gates.parts(size)[w], gate)
-                turn = meet(all_are_here, turn)
-                before, after, in_half, all_gates = around(gates, w, size)
-                at = w, in_half, all_are_here, turn
-                turn = runs_of_blocks(rows, given, pairs, operands, tiles.result, at)
+            tiles.rows_loaded.wait(0)
+            of_gates = [pk.exp2(x * pk.log2e) for x in rows_in(own[2])]
+            one = pk.full(pk.f32, 1.0, size)
+            rows = Rows(list(of_gates), *([x] * BLOCK for x in (one, None, None)))
+            memory = [x.tiles(BLOCK, size)[w, 0] for x in operands]
+            of_block = [weights.blocks[w, w], weights.rest]
+            gate = runs_in_block(rows, of_gates, own, of_block, memory, tiles.result)
+            pk.store(gates.parts(size)[w], gate)
+            turn = meet(all_are_here, turn)
+            before, after, in_half, all_gates = around(gates, w, size)
+            at = w, in_half, all_are_here, turn
+            turn = runs_of_blocks(rows, given, pairs, operands, tiles.result, at)
 
-                memory = [
-                    own[x] if y.dtype == dtype else state_tiles[x] for x, y in enumerate((dQ, dK))
-                ]
-                steps, past, ahead = finish_rows(
-                    rows, tiles, (before, after), weights.same, memory, scale
-                )
-                pk.store(of_before.parts(size)[w], past)
-                pk.store(of_after.parts(size)[w], ahead)
-                pk.fence_async()
-                turn = meet(all_are_here, turn)
-                for x, to in zip(memory, (dQ, dK), strict=True):
-                    pk.store_async(here.heads(to)[g, block, p], x)
-                gradient = zero
-                for x in range(BLOCKS // (size // BLOCK)):
-                    gradient = gradient + pk.load(whole.parts(size)[x])
-                gradient = gradient * all_gates
-                for x in range(BLOCKS):
-                    gradient = gradient + pk.where(w > x, pk.load(of_before.parts(size)[x]), 0.0)
-                    gradient = gradient + pk.where(w <= x, pk.load(of_after.parts(size)[x]), 0.0)
-                for j in range(BLOCK):
-                    pk.store(own[2].row(j), (gradient * scale).to(decay.dtype))
-                    gradient = gradient + steps[j]
-                pk.fence_async()
-                pk.sync()
-                pk.store_async(here.heads(d_decay)[g, block, p], own[2])
+            memory = [
+                own[x] if y.dtype == dtype else state_tiles[x] for x, y in enumerate((dQ, dK))
+            ]
+            steps, past, ahead = finish_rows(
+                rows, tiles, (before, after), weights.same, memory, scale
+            )
+            pk.store(of_before.parts(size)[w], past)
+            pk.store(of_after.parts(size)[w], ahead)
+            pk.fence_async()
+            turn = meet(all_are_here, turn)
+            for x, to in zip(memory, (dQ, dK), strict=True):
+                pk.store_async(here.heads(to)[g, block, p], x)
+            sums = whole, of_before, of_after
+            store_gates(own[2], steps, sums, all_gates, w, scale)
+            pk.fence_async()
+            pk.sync()
+            pk.store_async(here.heads(d_decay)[g, block, p], own[2])

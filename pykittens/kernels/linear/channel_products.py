@@ -163,11 +163,11 @@ def multiply_states(
     """
     dO, V, states, afters = given
     (do, v), (s, ds), (all_are_here, turn) = tiles.values, tiles.states, meets
-    count, at, before = places.count, places.of_state, (p + 1) * places.count
+    count, at = places.count, places.of_state
     of_queries, of_keys = (pk.zeros(pk.f32, BLOCK, places.size) for _ in range(2))
     total = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
     for r in pk.range(count):
-        tiles.states_loaded.wait(before + r)
+        tiles.states_loaded.wait(count + r)
         state, after = pk.load(s), pk.load(ds)
         total = total + pk.row_sum(state * after)
         turn = meet(all_are_here, turn)
@@ -181,7 +181,7 @@ def multiply_states(
             to = [places.state(x, p, r + 1) for x in (states, afters)]
             start([s, ds, do], [*to, places.values(dO, r + 1)], tiles.states_loaded)
         turn = meet(all_are_here, turn)
-        tiles.values_loaded.wait(before + r)
+        tiles.values_loaded.wait(count + r)
         for x in in_parts:
             of_keys = pk.mma_ABt(v, x, of_keys)
         if r + 1 < count:

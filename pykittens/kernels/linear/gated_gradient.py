@@ -58,7 +58,7 @@ def gated_linear_attention_backward(
 
 
 def cut_for(d: int, decay: str, limits: Limits) -> tuple[int, int]:
-    """Channels that a block of `channel_gradients` takes at a time, and blocks of a multiprocessor.
+    """Channels of a block of `channel_gradients`, and blocks of a multiprocessor.
 
     Registers hold two blocks.
     """
