@@ -10,14 +10,15 @@ The gradient of the logarithm of a gate is what all products have that go throug
 chunk and the one after it; of keys before its position and the state after; of queries from its position on and what
 is before them, less those pairs that are on one side of it, which are in q_s dq_s and in k_s dk_s. Pairs of a position
 with itself are left out, as no gate is between. So nothing is summed beyond a chunk, and nothing cancels that gates
-make small. Products of tensor cores have operands in two parts, the second of which is what rounding leaves, and D_ij
-is rounded once for both gradients.
+make small. Products of tensor cores have operands in two parts, the second of which is what rounding leaves, and so has
+D_ij in a block; that of different blocks is rounded once for both gradients. Pairs of positions are those of
+`channel_runs`; sums along positions are of rows.
 
-Inside of 8 positions, half a block, keys are multiplied with the gates up to the queries, one position after another in
-f32. Halves and blocks multiply one another, with gates of their own and then those between, from block to block.
+A warp has the rows of a block. States come in turns of 64 columns: each warp rounds a quarter of them for all. Products
+with states are found first and wait in the memory of these, as registers hold gates and gradients of all rows later.
 
 Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2024, section 4 and
-appendix C, for the two levels of blocks, and for gradients of gates from those of queries and keys.
+appendix C, for gradients of gates from those of queries and keys.
 """
 
 from __future__ import annotations
@@ -25,273 +26,171 @@ from __future__ import annotations
 from typing import Any
 
 import pykittens as pk
-from pykittens.kernels.linear.channel_weights import BLOCK, BLOCKS, rest_of
+from pykittens.kernels.linear.channel_products import (
+    COLUMNS,
+    Places,
+    Tiles,
+    Weights,
+    multiply_states,
+    start,
+    weigh_pairs,
+)
+from pykittens.kernels.linear.channel_runs import Rows, meet, runs_in_block, runs_of_blocks
+from pykittens.kernels.linear.channel_weights import BLOCK, BLOCKS, around, rows_in
 from pykittens.kernels.linear.chunk import CHUNK
 from pykittens.kernels.linear.sequences import is_there, slots_of, unit_at
 
-EXCHANGE = 8192  # bytes by which warps move tiles and sums, and of semaphores
-HALF = 8  # positions of half a block
-STEPS = 4  # positions of a block that are written out
-COLUMNS = 64  # of values and states that are multiplied at a time
+EXCHANGE = 6144  # bytes of the second parts of weights, of sums, and of semaphores
 
 
-def shared_bytes(size: int, dtype: str) -> int:
-    """Bytes of shared memory of a block that takes so many channels at a time, at most."""
-    # In f32 and as given, with gates in two parts, and sums in two parts.
-    tiles = 3 * 4 + 2 * 2 + 4 + 2 * 2 * 2 + (0 if dtype == "bf16" else 2 * 2 * 2)
-    return size * (CHUNK * tiles + 2 * 2 * 2 * COLUMNS + 4 * BLOCKS) + 2 * CHUNK * CHUNK + EXCHANGE
+def shared_bytes(size: int, has_wide_gates: bool) -> int:
+    """Bytes of shared memory of a block of so many channels, at most.
 
-
-@pk.function
-def meet(all_are_here: Any, turn: Any) -> Any:
-    """Wait for the other warps; returns the number of the next turn."""
-    all_are_here.arrive()
-    all_are_here.wait(turn)
-    return turn + 1
+    has_wide_gates: whether gates are f32, so that results take their memory.
+    """
+    # Queries, keys, gates and results; states, which are operands in two parts, and values; and weights.
+    of_rows, of_states = CHUNK * size * (2 + 2 + (4 if has_wide_gates else 6)), 2 * CHUNK * size * 4
+    parts = 2 * 2 * size * COLUMNS + (2 * 2 * size * CHUNK if size != CHUNK else 0)
+    return of_rows + of_states + parts + 2 * 2 * CHUNK * COLUMNS + 2 * CHUNK * CHUNK + EXCHANGE
 
 
 @pk.function
-def fill_block(rows: list[Any], own: list[Any]) -> Any:
-    """Fill vectors with the queries, keys and gates of tiles, in f32; returns the product of the gates."""
-    size = own[0].cols
-    whole = pk.full(pk.f32, 1.0, size)
-    for part in pk.range(BLOCK // STEPS):
-        for i in range(STEPS):
-            j = part * STEPS + i
-            x, y, log = (pk.load(tile.row(j)).to(pk.f32) for tile in own)
-            gate = pk.exp2(log * pk.log2e)
-            whole = whole * gate
-            for memory, row in zip(rows, (x, y, gate), strict=True):
-                pk.store(memory.parts(size)[j], row)
+def finish_rows(
+    rows: Rows, tiles: Tiles, outside: tuple[Any, Any], same: Any, memory: list[Any], scale: Any
+) -> tuple[Any, ...]:
+    """Fill memory with the gradients of queries and keys.
+
+    outside: the gates of the blocks before and after. same: the diagonal of D. Returns what a gradient of a gate has
+    more than that of the position before, and the sums of what it has of keys and of queries.
+    """
+    (query_rows, key_rows, _), (before, after), steps = tiles.own, outside, []
+    past, ahead = (pk.zeros(pk.f32, query_rows.cols) for _ in range(2))
     pk.sync()
-    return whole
+    for j in range(BLOCK):
+        query, key = (pk.load(x.row(j)).to(pk.f32) for x in (query_rows, key_rows))
+        of_state, of_after = (pk.load(x.row(j)) for x in tiles.states)
+        dq = rows.dq[j] + of_state * (rows.before[j] * before)
+        of_after = of_after * (rows.after[j] * after)
+        of_key, difference = of_after * key, query * dq - key * rows.dk[j]
+        past, ahead = past + of_key, ahead + difference
+        steps.append(of_key - difference)
+        diagonal = pk.load(same.parts(1)[j])
+        found = dq + diagonal * key, rows.dk[j] + of_after + diagonal * query
+        for to, x in zip(memory, found, strict=True):
+            pk.store(to.row(j), (x * scale).to(to.dtype))
+    return steps, past, ahead
 
 
 @pk.function
-def of_half(rows: Any, j: Any, size: int) -> Any:
-    """For each half of a block its j-th row, along the rows of that half."""
-    some = [pk.load(rows.parts(size)[HALF * x + j], spread=pk.per_column) for x in range(2)]
-    return pk.where(pk.row_index(BLOCK) < HALF, some[0], some[1])
+def store_gates(
+    memory: Any, steps: list[Any], sums: tuple[Any, ...], all_gates: Any, w: Any, scale: Any
+) -> None:
+    """Fill memory with the gradients of gates.
 
-
-@pk.function
-def of_queries(below: Any, keys: Any, gates: Any) -> tuple[Any, Any]:
-    """The gradient of queries of keys before them in half a block, and the gates from its start to each position.
-
-    below: D of the block, 0 unless the key is before the query.
+    sums: for each channel that of S dS'; and of each block those of keys and of queries, as of `finish_rows`.
     """
-    size, row = keys.length // BLOCK, pk.row_index(BLOCK) % HALF
-    first = pk.row_index(BLOCK) - row
-    found, between = pk.zeros(pk.f32, BLOCK, size), pk.full(pk.f32, 1.0, BLOCK, size)
-    for back in pk.range(1, HALF // STEPS + 1):
-        for i in reversed(range(STEPS)):
-            j = HALF - back * STEPS + i
-            key, gate = (of_half(x, j, size) for x in (keys, gates))
-            found = found + pk.column(below, first + j) * between * key
-            between = pk.where(row == j, 1.0, between) * gate
-    return found, between
-
-
-@pk.function
-def of_keys(above: Any, queries: Any, gates: Any) -> tuple[Any, Any]:
-    """The gradient of keys of queries after them in half a block, and the gates from past each position to its end.
-
-    above: the transpose of D of the block, 0 unless the query is after the key.
-    """
-    size, row = queries.length // BLOCK, pk.row_index(BLOCK) % HALF
-    first = pk.row_index(BLOCK) - row
-    found, between = pk.zeros(pk.f32, BLOCK, size), pk.full(pk.f32, 1.0, BLOCK, size)
-    for part in pk.range(HALF // STEPS):
-        for j in range(STEPS):
-            i = part * STEPS + j
-            query, gate = (of_half(x, i, size) for x in (queries, gates))
-            between = pk.where(row < i, between * gate, 1.0)
-            found = found + pk.column(above, first + i) * between * query
-    return found, between
-
-
-@pk.function
-def store_parts(memory: list[Any], x: Any, i: Any, j: Any) -> None:
-    """Store a tile as part (i, j) of two, rounded, and what that leaves."""
-    for to, some in zip(memory, (x.to(memory[0].dtype), rest_of(x, memory[0].dtype)), strict=True):
-        pk.store(to.tiles(x.rows, x.cols)[i, j], some)
-
-
-@pk.function
-def with_parts(product: Any, a: Any, memory: list[Any], i: Any, found: Any) -> Any:
-    """The sum and the products with block i of a tile in two parts."""
-    for x in memory:
-        found = product(a, x.tiles(BLOCK, x.cols)[i, 0], found)
-    return found
-
-
-@pk.function
-def with_sums(found: Any, memory: list[list[Any]], w: Any) -> Any:
-    """For each position, the sum with the rows of all positions before it, and those of another tile from it on."""
-    zeros = pk.zeros(pk.f32, BLOCK, BLOCK)
-    row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
-    for x in pk.range(w + 1):
-        is_before = pk.where(col < row + (w - x) * BLOCK, 1.0, zeros).to(pk.bf16)
-        found = with_parts(pk.mma_AB, is_before, memory[0], x, found)
-    for x in pk.range(w, BLOCKS):
-        is_not_before = pk.where(col >= row + (w - x) * BLOCK, 1.0, zeros).to(pk.bf16)
-        found = with_parts(pk.mma_AB, is_not_before, memory[1], x, found)
-    return found
-
-
-@pk.function
-def of_halves(given: tuple[Any, ...], across: list[Any], memory: list[Any], w: Any) -> Any:
-    """Gradients and gates in half a block become those in a block, by queries and keys with their gates in memory.
-
-    across: D of queries in the second half and keys in the first, and its transpose.
-    """
-    (dq, to_query, dk, to_end), row = given, pk.row_index(BLOCK)
-    nothing = pk.zeros(pk.f32, dq.rows, dq.cols)
-    dq = dq + to_query * with_parts(pk.mma_AB, across[0], memory[1], w, nothing)
-    dk = dk + to_end * with_parts(pk.mma_AB, across[1], memory[0], w, nothing)
-    halves = [pk.row(to_query, HALF * (x + 1) - 1) for x in range(2)]
-    to_query = to_query * pk.where(row < HALF, 1.0, halves[0])
-    to_end = to_end * pk.where(row < HALF, halves[1], 1.0)
-    pk.sync()
-    return dq, to_query, dk, to_end
+    whole, of_before, of_after = sums
+    size, gradient = memory.cols, pk.zeros(pk.f32, memory.cols)
+    for x in range(BLOCKS * BLOCK // size):
+        gradient = gradient + pk.load(whole.parts(size)[x])
+    gradient = gradient * all_gates
+    for x in range(BLOCKS):
+        gradient = gradient + pk.where(w > x, pk.load(of_before.parts(size)[x]), 0.0)
+        gradient = gradient + pk.where(w <= x, pk.load(of_after.parts(size)[x]), 0.0)
+    for j in range(BLOCK):
+        pk.store(memory.row(j), (gradient * scale).to(memory.dtype))
+        gradient = gradient + steps[j]
 
 
 @pk.kernel
 def channel_gradients(  # type: ignore[no-untyped-def]
-    Q, K, V, dO, decay, states, afters, dQ, dK, d_decay, scale, ends, *, size, resident
+    Q, K, V, dO, decay, states, afters, dQ, dK, d_decay, scale, ends, *, size, resident, shared
 ):
-    """The gradients of q and k of each head of gates, and those of the gates. A warp takes a block of positions.
+    """The gradients of q and k of each head of gates, and those of the gates.
 
-    states, afters: S and dS' of all chunks, at their slots. Heads of values that share gates are added up. ends: as of
-    `weigh_channels`. size: channels at a time.
+    A block has some channels of a chunk, and a warp a block of positions. states, afters: S and dS' of all chunks, at
+    their slots. Heads of values that share gates are added up. ends: as of `weigh_channels`. size: channels of a block.
+    shared: heads of gates that share a head of q and k, and heads of values that share one of gates.
     """
     batch, heads_of_gates, n, d = decay.shape
-    heads, width, dtype = V.shape[1], V.shape[3], V.dtype
+    width, dtype = pk.static(V.shape[3]), V.dtype
+    pieces, columns = -(-pk.static(d) // size), -(-width // COLUMNS)
     pk.resident(resident)
     pk.overlap()
-    b, g, i = pk.grid(batch, heads_of_gates, slots_of(n, ends))
-    memory: Any = [pk.shared(pk.sv(pk.f32, BLOCK * size), count=BLOCKS) for _ in range(3)]
-    # Queries and keys with gates; and parts of a state and of its gradient.
-    in_block: Any = [[pk.shared(pk.st(dtype, CHUNK, size)) for _ in range(2)] for _ in range(2)]
-    of_states: Any = [[pk.shared(pk.st(dtype, size, COLUMNS)) for _ in range(2)] for _ in range(2)]
-    # Products that are summed along positions, for which f16 has too few exponents; others take the same memory.
-    sums: Any = in_block
-    if dtype is not pk.bf16:
-        sums = [[pk.shared(pk.st(pk.bf16, CHUNK, size)) for _ in range(2)] for _ in range(2)]
+    b, g, i = pk.grid(batch, heads_of_gates, slots_of(n, ends) * pieces)
+
+    def tiles_of(of: Any, cols: int) -> Any:
+        return pk.shared(pk.st(of, BLOCK, cols), count=BLOCKS)
+
+    # Queries, and then keys.
+    given: Any = pk.shared(pk.st(dtype, BLOCK, size), count=2 * BLOCKS)
+    of_decay: Any = tiles_of(decay.dtype, size)
+    results: Any = of_decay if decay.dtype is pk.f32 else tiles_of(pk.f32, size)
+    of_values: Any = [tiles_of(dtype, COLUMNS) for _ in range(2)]
+    of_states: Any = [tiles_of(pk.f32, size) for _ in range(2)]
+    in_parts: Any = [pk.shared(pk.st(dtype, size, COLUMNS)) for _ in range(2)]
+    operands: Any = in_parts
+    if size != CHUNK:
+        operands = [pk.shared(pk.st(dtype, CHUNK, size)) for _ in range(2)]
     pairs: Any = pk.shared(pk.st(dtype, CHUNK, CHUNK))
-    gates: Any = pk.shared(pk.sv(pk.f32, BLOCKS * size))
-    whole: Any = pk.shared(pk.sv(pk.f32, BLOCKS * BLOCK))
+    rests: Any = pk.shared(pk.st(dtype, BLOCK, CHUNK))
+    same, whole = (pk.shared(pk.sv(pk.f32, BLOCKS * BLOCK)) for _ in range(2))
+    gates, of_before, of_after = (pk.shared(pk.sv(pk.f32, BLOCKS * size)) for _ in range(3))
     all_are_here: Any = pk.semaphore(BLOCKS)
-    of_given = [pk.st(x.dtype, BLOCK, size) for x in (Q, K, decay)]
-    given: Any = [pk.shared(x, count=BLOCKS) for x in of_given]
-    is_loaded: Any = pk.semaphore(1, count=BLOCKS)
-    groups = [g // (heads_of_gates // x.shape[1]) for x in (Q, K)]
-    shared, turns, down = heads // heads_of_gates, size // BLOCK, COLUMNS // size
+    loaded: Any = [pk.semaphore(1, count=BLOCKS) for _ in range(3)]
 
     with pk.warps(BLOCKS) as w:
-        slot, (here, i) = i, unit_at(ends, b, i, n)
+        slot, p = i // pieces, i % pieces
+        here, i = unit_at(ends, b, slot, n)
         if is_there(ends, here, i):
-            q, k = (here.heads(x).at(group) for x, group in zip((Q, K), groups, strict=True))
-            logs = here.heads(decay).at(g)
-            block = i * BLOCKS + w
+            of_q, of_k, logs = (
+                here.heads(x).at(g // y) for x, y in ((Q, shared[0]), (K, shared[0]), (decay, 1))
+            )
+            block, own = i * BLOCKS + w, [given[w], given[BLOCKS + w], of_decay[w]]
+            places = Places(here, b, g, slot, block, w, shared[1], columns, size)
+            values, state_tiles = [x[w] for x in of_values], [x[w] for x in of_states]
+            tiles = Tiles(own, values, state_tiles, results[w], *(x[w] for x in loaded))
             turn: Any = 0
-            weights = [pk.zeros(pk.f32, BLOCK, BLOCK) for _ in range(BLOCKS)]
-            for h in pk.range(g * shared, (g + 1) * shared):
-                for c in pk.range(pk.cdiv(width, COLUMNS)):
-                    do, v = (
-                        pk.load(here.heads(x)[h, block, c], rows=BLOCK, cols=COLUMNS)
-                        for x in (dO, V)
-                    )
-                    turn = meet(all_are_here, turn)
-                    pk.store(pairs.tiles(BLOCK, COLUMNS)[w, 0], v)
-                    turn = meet(all_are_here, turn)
-                    for x in range(BLOCKS):
-                        rows = pairs.tiles(BLOCK, COLUMNS)[x, 0]
-                        weights[x] = pk.mma_ABt(do, rows, weights[x])
+            meets, weights = (
+                (all_are_here, turn),
+                Weights(pairs, rests.tiles(BLOCK, BLOCK)[0, w], same.parts(BLOCK)[w]),
+            )
+            turn = weigh_pairs(dO, V, places, tiles, of_values[1], weights, meets)
+            start(own, [x[block, p] for x in (of_q, of_k, logs)], tiles.rows_loaded)
+            to = [places.state(x, p, 0) for x in (states, afters)]
+            start([*state_tiles, values[0]], [*to, places.values(dO, 0)], tiles.states_loaded)
+            start([values[1]], [places.values(V, 0)], tiles.values_loaded)
+            of_all, meets = (dO, V, states, afters), (all_are_here, turn)
+            total, turn = multiply_states(of_all, places, tiles, p, in_parts, meets)
+            pk.store(whole.parts(BLOCK)[w], total)
+
+            tiles.rows_loaded.wait(0)
+            of_gates = [pk.exp2(x * pk.log2e) for x in rows_in(own[2])]
+            one = pk.full(pk.f32, 1.0, size)
+            rows = Rows(list(of_gates), *([x] * BLOCK for x in (one, None, None)))
+            memory = [x.tiles(BLOCK, size)[w, 0] for x in operands]
+            of_block = [weights.blocks[w, w], weights.rest]
+            gate = runs_in_block(rows, of_gates, own, of_block, memory, tiles.result)
+            pk.store(gates.parts(size)[w], gate)
             turn = meet(all_are_here, turn)
-            own = pk.zeros(pk.f32, BLOCK, BLOCK)
-            for x in range(BLOCKS):
-                own = own + pk.where(w == x, weights[x], 0.0)
-                pk.store(pairs.tiles(BLOCK, BLOCK)[w, x], weights[x].to(dtype))
-            row, col = pk.row_index(BLOCK), pk.col_index(BLOCK)
-            below, same = pk.where(row > col, own, 0.0), pk.row_sum(pk.where(row == col, own, 0.0))
-            above = pk.transpose(below)
-            across = [pk.where(row < HALF, 0.0, pk.where(col < HALF, below, 0.0)).to(dtype)]
-            across.append(pk.where(row < HALF, pk.where(col < HALF, 0.0, above), 0.0).to(dtype))
+            before, after, in_half, all_gates = around(gates, w, size)
+            at = w, in_half, all_are_here, turn
+            turn = runs_of_blocks(rows, given, pairs, operands, tiles.result, at)
 
-            for p in pk.range(pk.cdiv(d, size)):
-                own_rows = [x[w] for x in given]
-                pk.sync()
-                is_loaded[w].expect(*own_rows)
-                for to, x in zip(own_rows, (q, k, logs), strict=True):
-                    pk.load_async(to, x[block, p], signal=is_loaded[w])
-                of_q, of_k = pk.zeros(pk.f32, BLOCK, size), pk.zeros(pk.f32, BLOCK, size)
-                both = pk.zeros(pk.f32, BLOCK, spread=pk.per_row)
-                for h in pk.range(g * shared, (g + 1) * shared):
-                    for c in pk.range(pk.cdiv(width, COLUMNS)):
-                        at = p * turns + w % turns, c * down + w // turns
-                        s, ds = (
-                            pk.load(x[b, h, slot, at[0], at[1]], rows=BLOCK, cols=size)
-                            for x in (states, afters)
-                        )
-                        do, v = (
-                            pk.load(here.heads(x)[h, block, c], rows=BLOCK, cols=COLUMNS)
-                            for x in (dO, V)
-                        )
-                        both = both + pk.row_sum(s * ds)
-                        turn = meet(all_are_here, turn)
-                        store_parts(of_states[0], s, w % turns, w // turns)
-                        store_parts(of_states[1], ds, w % turns, w // turns)
-                        turn = meet(all_are_here, turn)
-                        for x in of_states[0]:
-                            of_q = pk.mma_ABt(do, x, of_q)
-                        for x in of_states[1]:
-                            of_k = pk.mma_ABt(v, x, of_k)
-                pk.store(whole.parts(BLOCK)[w], both)
-
-                is_loaded[w].wait(p)
-                rows_of = [x[w] for x in memory]
-                pk.store(gates.parts(size)[w], fill_block(rows_of, own_rows))
-
-                dq, to_query = of_queries(below, rows_of[1], rows_of[2])
-                dk, to_end = of_keys(above, rows_of[0], rows_of[2])
-                for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
-                    store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
-                pk.sync()
-                dq, to_query, dk, to_end = of_halves(
-                    (dq, to_query, dk, to_end), across, in_block, w
-                )
-                for half, (x, of) in enumerate(zip(own_rows, (to_query, to_end), strict=False)):
-                    store_parts(in_block[half], pk.load(x).to(pk.f32) * of, w, 0)
-                turn = meet(all_are_here, turn)
-                for y in pk.range(w):
-                    of_q = of_q * pk.load(gates.parts(size)[y], spread=pk.per_column)
-                    of_q = with_parts(
-                        pk.mma_AB, pairs.tiles(BLOCK, BLOCK)[w, y], in_block[1], y, of_q
-                    )
-                dq, of_state = dq + of_q * to_query, of_k
-                of_k = pk.zeros(pk.f32, BLOCK, size)
-                for y in pk.range(BLOCKS - 1, w, -1):
-                    gate = pk.load(gates.parts(size)[y], spread=pk.per_column)
-                    of_k, of_state = of_k * gate, of_state * gate
-                    of_k = with_parts(
-                        pk.mma_AtB, pairs.tiles(BLOCK, BLOCK)[y, w], in_block[0], y, of_k
-                    )
-                dk, of_state = dk + of_k * to_end, of_state * to_end
-                query, key = (pk.load(x).to(pk.f32) for x in own_rows[:2])
-                turn = meet(all_are_here, turn)
-                store_parts(sums[0], of_state * key, w, 0)
-                store_parts(sums[1], query * dq - key * dk, w, 0)
-                pk.store(here.heads(dQ)[g, block, p], ((dq + same * key) * scale).to(dQ.dtype))
-                pk.store(
-                    here.heads(dK)[g, block, p],
-                    ((dk + of_state + same * query) * scale).to(dK.dtype),
-                )
-                turn = meet(all_are_here, turn)
-                total = pk.zeros(pk.f32, size, spread=pk.per_column)
-                for x in range(BLOCKS // turns):
-                    total = total + pk.load(whole.parts(size)[x], spread=pk.per_column)
-                for x in range(BLOCKS):
-                    total = total * pk.load(gates.parts(size)[x], spread=pk.per_column)
-                found = with_sums(pk.zeros(pk.f32, BLOCK, size) + total, sums, w)
-                pk.store(here.heads(d_decay)[g, block, p], (found * scale).to(decay.dtype))
+            memory = [
+                own[x] if y.dtype == dtype else state_tiles[x] for x, y in enumerate((dQ, dK))
+            ]
+            steps, past, ahead = finish_rows(
+                rows, tiles, (before, after), weights.same, memory, scale
+            )
+            pk.store(of_before.parts(size)[w], past)
+            pk.store(of_after.parts(size)[w], ahead)
+            pk.fence_async()
+            turn = meet(all_are_here, turn)
+            for x, to in zip(memory, (dQ, dK), strict=True):
+                pk.store_async(here.heads(to)[g, block, p], x)
+            sums = whole, of_before, of_after
+            store_gates(own[2], steps, sums, all_gates, w, scale)
+            pk.fence_async()
+            pk.sync()
+            pk.store_async(here.heads(d_decay)[g, block, p], own[2])

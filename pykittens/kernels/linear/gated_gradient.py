@@ -57,17 +57,17 @@ def gated_linear_attention_backward(
     return Plan(arrays, passes.steps, passes.scratch, result)
 
 
-def cut_for(d: int, dtype: str, limits: Limits) -> tuple[int, int]:
-    """Channels that a block of `channel_gradients` takes at a time, and blocks of a multiprocessor.
+def cut_for(d: int, decay: str, limits: Limits) -> tuple[int, int]:
+    """Channels of a block of `channel_gradients`, and blocks of a multiprocessor.
 
     Registers hold two blocks.
     """
-    size = min(-(-d // 16) * 16, 32)
-    cuts = [(size, 2), (size, 1), (16, 1)]
+    size = next((x for x in (16, 32) if d <= x), 64)
+    cuts = [(size, 2), (min(size, 32), 2), (size, 1), (min(size, 32), 1), (16, 1)]
 
     def of_all(cut: tuple[int, int]) -> int:
         own, blocks = cut
-        return blocks * shared_bytes(own, dtype) + (blocks - 1) * RESERVED
+        return blocks * shared_bytes(own, decay == "f32") + (blocks - 1) * RESERVED
 
     return first_that_fits("gated_linear_attention_backward", cuts, of_all, limits)
 
@@ -84,7 +84,7 @@ def add_gradients(passes: ChannelPasses) -> None:
     passes.add("keys", "queries", g, "dv", of_states, **how)
     is_shared = arrays.dims["groups"] != arrays.dims["gates"]
     to = {x: f"{x}_of_gates" if is_shared else x for x in ("dq", "dk")}
-    size, resident = cut_for(arrays.dims["d"], arrays.found["v"].dtype, passes.limits)
+    size, resident = cut_for(arrays.dims["d"], arrays.found["decay"].dtype, passes.limits)
     args = (
         "q",
         "k",
@@ -98,7 +98,10 @@ def add_gradients(passes: ChannelPasses) -> None:
         scale,
         passes.ends,
     )
-    passes.steps.append(PlanStep(channel_gradients, args, {"size": size, "resident": resident}))
+    dims = arrays.dims
+    shared = dims["gates"] // dims["groups"], dims["heads"] // dims["gates"]
+    more = {"size": size, "resident": resident, "shared": shared}
+    passes.steps.append(PlanStep(channel_gradients, args, more))
     if is_shared:
         shape = (*passes.gates, arrays.dims["n"], arrays.dims["d"])
         passes.scratch |= {name: Scratch(shape) for name in to.values()}
