@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from pykittens import settings
 from pykittens.errors import ArgumentError
 from pykittens.kernels.linear import gated_linear_attention, linear_attention_step
 from pykittens.kernels.linear.gated import inputs
@@ -207,3 +208,18 @@ def test_no_launch_has_a_fault(segments, exact):
         **arrays, segments=segments, initial_state=before, return_state=exact
     )
     check_plan(plan)
+
+
+@pytest.mark.parametrize(
+    ("arch", "d", "resident"),
+    [("sm_80", 16, 3), ("sm_80", 64, 2), ("sm_89", 16, 2), ("sm_89", 128, 1), ("sm_90a", 128, 3)],
+)
+def test_as_many_blocks_share_a_multiprocessor_as_its_memory_holds(arch, d, resident, monkeypatch):
+    """A kernel that takes more than was counted for it is refused when it is emitted."""
+    monkeypatch.setattr(settings, "target", lambda: arch)
+    arrays = given(heads=1, length=70, d=d, width=d)
+    for words in ({}, {"return_state": True}):
+        plan = gated_linear_attention.plan(**arrays, **words)
+        step, memory = plan.steps[0], plan.memory()
+        step.kernel.source(*(memory[n] for n in step.args), arch=arch, **step.constants)
+        assert step.constants["resident"] == resident

@@ -8,13 +8,14 @@ from typing import Any
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import gradients
 from pykittens.kernels.delta.call import DeltaPasses, check_shapes
-from pykittens.kernels.delta.config import DeltaConfig, blocks_for
+from pykittens.kernels.delta.config import DeltaConfig
 from pykittens.kernels.delta.gradients import chunk_gradients
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.reverse import state_gradients
 from pykittens.kernels.library import host_function
 from pykittens.kernels.linear.call import check_width, checked
 from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.linear.config import blocks_for
 from pykittens.kernels.linear.gradient import sum_heads, sum_of_head
 from pykittens.kernels.plan import Plan, PlanStep
 
@@ -104,7 +105,8 @@ def add_gradients(passes: DeltaPasses, arrays: Arrays) -> None:
     sums = passes.memory("sums", rows) if of_head else gates[1] and "d_decay"
     given = ("q", "k", "v", "gradient", *values, *gates, states, afters)
     made = (*to.values(), "dv", "d_beta", sums)
-    resident = blocks_for(gradients.shared_bytes(d, width), MOST, passes.limits)
+    taken = gradients.shared_bytes(d, width)
+    resident = blocks_for("gated_delta_rule_backward", taken, MOST, passes.limits)
     steps.append(
         PlanStep(chunk_gradients, (*given, *made, "scale", passes.ends), {"resident": resident})
     )

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta import pairs
-from pykittens.kernels.delta.config import DeltaConfig, blocks_for, config_of_states, cut_for
+from pykittens.kernels.delta.config import DeltaConfig, config_of_states, cut_for
 from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.pairs import chunk_pairs
 from pykittens.kernels.delta.states import scan_changes, scan_config_for, segment_changes
 from pykittens.kernels.linear.call import check_shapes as check_sequences
 from pykittens.kernels.linear.chunk import CHUNK
+from pykittens.kernels.linear.config import blocks_for
 from pykittens.kernels.linear.launches import Launches
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -61,7 +62,8 @@ class DeltaPasses(Launches):
             self.memory(x, self.chunks * CHUNK, CHUNK, dtype=self.dtype)
             for x in ("inverses", "pairs")
         ]
-        how = {"resident": blocks_for(pairs.shared_bytes(self.sizes[0]), MOST, self.limits)}
+        taken = pairs.shared_bytes(self.sizes[0])
+        how = {"resident": blocks_for("gated_delta_rule", taken, MOST, self.limits)}
         self.steps.append(
             PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale", self.ends), how)
         )

@@ -69,15 +69,6 @@ def config_of_states(config: DeltaConfig, d: int, limits: Limits) -> DeltaConfig
     return replace(config, resident=2) if 2 * shared + RESERVED <= limits.shared_bytes else config
 
 
-def blocks_for(shared_bytes: int, most: int, limits: Limits) -> int:
-    """How many blocks that take so much shared memory share a multiprocessor; a ResourceError if none fits."""
-
-    def of_all(blocks: int) -> int:
-        return blocks * shared_bytes + (blocks - 1) * RESERVED
-
-    return first_that_fits("gated_delta_rule", range(most, 0, -1), of_all, limits)
-
-
 def microseconds(
     blocks: int, length: int, each: float, config: DeltaConfig, limits: Limits
 ) -> float:

@@ -18,6 +18,7 @@ levels of blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 import pykittens as pk
@@ -26,7 +27,8 @@ from pykittens.kernels.linear.sequences import is_there, slots_of, unit_at
 
 BLOCK = 16  # positions
 BLOCKS = CHUNK // BLOCK
-RESIDENT = 3  # blocks that share a multiprocessor
+LEAST = 1024  # bytes of shared memory that a tile takes
+MOST = 3  # blocks on a multiprocessor, which registers hold
 
 
 def piece_of(d: int) -> int:
@@ -37,6 +39,14 @@ def piece_of(d: int) -> int:
 def channels_of(d: int) -> int:
     """The channels of queries and keys with d of them in scratch memory: those past the last are 0."""
     return -(-d // piece_of(d)) * piece_of(d)
+
+
+def shared_bytes(d: int, has_wide_gates: bool, exact: Sized) -> int:
+    """Bytes of shared memory of a block; has_wide_gates: whether gates are f32. exact: as of `weigh_channels`."""
+    sizes = [2, 2, 4 if has_wide_gates else 2, *[2] * max(2, 1 + len(exact))]
+    tiles = BLOCKS * sum(max(BLOCK * piece_of(d) * x, LEAST) for x in sizes)
+    sums = 4 * 2 * BLOCK * BLOCK * BLOCKS
+    return tiles + 2 * CHUNK * CHUNK + 4 * BLOCKS * piece_of(d) + sums + 128
 
 
 def rest_of(x: Any, dtype: Any) -> Any:
@@ -127,7 +137,7 @@ def around(gates: Any, w: Any, size: int) -> tuple[Any, ...]:
 
 @pk.kernel
 def weigh_channels(  # type: ignore[no-untyped-def]
-    Q, K, decay, queries, keys, pairs, kept, ends, *, shared, exact=()
+    Q, K, decay, queries, keys, pairs, kept, ends, *, shared, resident, exact=()
 ):
     """Chunks of queries with the gates up to theirs, and of keys with those after theirs; `pairs`, what values weigh;
     and `kept`, the products of all gates of a chunk, each at its slot. A warp takes a block.
@@ -138,7 +148,7 @@ def weigh_channels(  # type: ignore[no-untyped-def]
     batch, heads, n, d = decay.shape
     size, dtype = piece_of(pk.static(d)), Q.dtype
     pieces = channels_of(pk.static(d)) // size
-    pk.resident(RESIDENT)
+    pk.resident(resident)
     pk.overlap()
     b, h, i = pk.grid(batch, heads, slots_of(n, ends))
     given: Any = [pk.shared(pk.st(x.dtype, BLOCK, size), count=BLOCKS) for x in (Q, K, decay)]

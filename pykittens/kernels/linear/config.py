@@ -82,6 +82,18 @@ def config_for(
     return first_that_fits("linear_attention", configs, shared_bytes, limits)
 
 
+def blocks_for(name: str, shared_bytes: int, most: int, limits: Limits) -> int:
+    """How many blocks that take so much shared memory share a multiprocessor; a ResourceError if none fits.
+
+    name: of the function that is called.
+    """
+
+    def of_all(blocks: int) -> int:
+        return blocks * shared_bytes + (blocks - 1) * RESERVED
+
+    return first_that_fits(name, range(most, 0, -1), of_all, limits)
+
+
 def narrower(d: int, config: LinearConfig, limits: Limits, tiles: Tiles) -> list[LinearConfig]:
     """Configurations with fewer columns, for few blocks: a chunk takes less time, and all blocks together more."""
     shapes = [(x, y) for x in {config.columns, 32} for y in {config.groups, 1}]

@@ -11,10 +11,10 @@ import numpy as np
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
 from pykittens.kernels.linear.call import check_gates, check_shapes, checked, make_outputs
-from pykittens.kernels.linear.channel_weights import channels_of, weigh_channels
+from pykittens.kernels.linear.channel_weights import MOST, channels_of, shared_bytes, weigh_channels
 from pykittens.kernels.linear.channels import channel_outputs
 from pykittens.kernels.linear.chunk import CHUNK
-from pykittens.kernels.linear.config import LinearConfig, Tiles, config_for, narrower
+from pykittens.kernels.linear.config import LinearConfig, Tiles, blocks_for, config_for, narrower
 from pykittens.kernels.linear.launches import Launches, Starts
 from pykittens.kernels.linear.reference import reference
 from pykittens.kernels.plan import Plan, PlanStep
@@ -109,7 +109,9 @@ class ChannelPasses(Launches):
             positions = (1 + (name in exact)) * self.chunks * CHUNK
             self.scratch[name] = Scratch((*self.gates, positions, columns), dtype=self.dtype)
         self.scratch["kept"] = Scratch((*self.gates, self.chunks, self.wide))
-        how = {"shared": dims["gates"] // dims["groups"], "exact": exact}
+        taken = shared_bytes(dims["d"], self.arrays.found["decay"].dtype == "f32", exact)
+        resident = blocks_for("gated_linear_attention", taken, MOST, self.limits)
+        how = {"shared": dims["gates"] // dims["groups"], "exact": exact, "resident": resident}
         args = ("q", "k", "decay", "queries", "keys", "pairs", "kept", self.ends)
         self.steps.append(PlanStep(weigh_channels, args, how))
 
