@@ -62,8 +62,10 @@ class DeltaPasses(Launches):
             self.memory(x, self.chunks * CHUNK, CHUNK, dtype=self.dtype)
             for x in ("inverses", "pairs")
         ]
+        # Products of single warps leave registers for fewer blocks.
+        most = MOST if self.limits.warpgroups else MOST - 1
         taken = pairs.shared_bytes(self.sizes[0])
-        how = {"resident": blocks_for("gated_delta_rule", taken, MOST, self.limits)}
+        how = {"resident": blocks_for("gated_delta_rule", taken, most, self.limits)}
         self.steps.append(
             PlanStep(chunk_pairs, ("q", "k", *self.gates, *names, "scale", self.ends), how)
         )
