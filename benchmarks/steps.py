@@ -43,14 +43,9 @@ class Problem:
         return f"{self.kind}: {self.batch}, {heads}, {self.d}, {self.width}"
 
     @property
-    def elements(self) -> int:
-        """Of the states."""
-        return self.batch * self.heads * self.d * self.width
-
-    @property
     def bytes(self) -> int:
         """Of the states, read and written."""
-        return 2 * 4 * self.elements
+        return 2 * 4 * self.batch * self.heads * self.d * self.width
 
 
 SIZES = ((64, 32, 32, 128, 128), (256, 16, 16, 64, 64), (32, 16, 16, 256, 256), (64, 64, 8, 64, 96))

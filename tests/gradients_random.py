@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 SAMPLES = 4  # of other roundings
-_unit = list[float]()  # of results, while samples are drawn
 MOVED = 4  # times what a sample moves is as near as kernels are that round several times
+_unit = list[float]()  # of results, while samples are drawn
 
 
 def inside(p: Any, x: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.memory import GlobalTile, poison
-from pykittens.emulate.operands import Tile, tile_of
+from pykittens.emulate.operands import TENSORS, Tile, tile_of
 from pykittens.emulate.shared import Signalled
 from pykittens.emulate.waiting import (
     Engines,
@@ -44,10 +44,8 @@ from pykittens.ir.nodes import (
 from pykittens.ir.op import Effects, Engine, Space
 from pykittens.ir.orders import decode
 from pykittens.ir.stages import Acquire, GiveBack, Leave, Pipeline, Side
-from pykittens.ir.values import Global, SharedTile, TileRef, Value
+from pykittens.ir.values import SharedTile, Value
 from pykittens.types.tiles import SCALAR
-
-_TENSORS = (TileRef, Global)  # a tuple is tested faster than a union
 
 
 class Group:
@@ -376,7 +374,7 @@ class Group:
 
     def raw(self, thing: Any) -> Any:
         """The value of an operand; a tile in flight stays in flight."""
-        if isinstance(thing, _TENSORS):
+        if isinstance(thing, TENSORS):
             return self.tile(tile_of(thing))
         if isinstance(thing, Pipeline):
             return self.is_full(thing)

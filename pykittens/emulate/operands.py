@@ -10,7 +10,7 @@ from pykittens.ir.stages import Pipeline
 from pykittens.ir.values import Global, TileRef, Value
 from pykittens.types.tiles import SCALAR
 
-_TENSORS = (TileRef, Global)  # a tuple is tested faster than a union
+TENSORS = (TileRef, Global)  # a tuple is tested faster than a union
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def operands_of(call: Call) -> Operands:
         if isinstance(thing, Value) and not isinstance(thing, Global):
             values.append((name, thing))
         elif not _is_constant(thing):
-            others.append((name, tile_of(thing) if isinstance(thing, _TENSORS) else thing))
+            others.append((name, tile_of(thing) if isinstance(thing, TENSORS) else thing))
     results = tuple((r, isinstance(r.type, SCALAR)) for r in call.results)
     return Operands(dict(call.args), tuple(values), tuple(others), results)
 
@@ -53,7 +53,7 @@ def operands_of(call: Call) -> Operands:
 def _is_constant(thing: Any) -> bool:
     if isinstance(thing, tuple):
         return all(map(_is_constant, thing))
-    return not isinstance(thing, (*_TENSORS, Pipeline, Value))
+    return not isinstance(thing, (*TENSORS, Pipeline, Value))
 
 
 def tile_of(tensor: TileRef | Global) -> Tile:

@@ -126,9 +126,8 @@ def scan_changes(added, high, low, first, states, *, config, reverse=False):  # 
     tasks: Any = pk.persistent((batch, heads, pk.cdiv(width, COLUMNS)))
     product, next_to = (pk.mma_ABt, -1) if reverse else (pk.mma_AB, 1)
     start, stop = (segments - 1, 0) if reverse else (0, segments - 1)
-    skipped = (
-        1 if reverse else 0
-    )  # the first segment adds nothing to the gradient at the end of another
+    # The first segment adds nothing to the gradient at the end of another.
+    skipped = 1 if reverse else 0
 
     with pk.producer():
         for b, h, column in tasks:
