@@ -9,6 +9,7 @@ import numpy as np
 
 from pykittens.errors import KernelError
 from pykittens.ir.nodes import Call, For, ForTasks, Grid, Kernel, Role, Sharing
+from pykittens.ir.operators import OPERATORS
 from pykittens.ir.values import Scalar, Value
 
 
@@ -119,10 +120,15 @@ def numbers_read(kernel: Kernel) -> set[str]:
 
 
 def is_natural(value: Any) -> bool:
-    """Whether a run-time int is known not to be negative: an index of a task, of the grid, of a role or of a loop."""
+    """Whether a run-time int is known not to be negative.
+
+    It is an index of a task, of the grid, of a role or of a loop, or a maximum of such a number.
+    """
     if not isinstance(value, Value):
         return bool(value >= 0)
     match node := value.source:
+        case Call() if node.op is OPERATORS["maximum"]:
+            return any(map(is_natural, node.args.values()))
         case Role():
             return True
         case Grid() | Sharing() | ForTasks():

@@ -68,7 +68,7 @@ class DepthGroups(Tiling):
         """The tile with these indices."""
         group = index[0]
         before = pk.load(self.offsets[pk.maximum(group - 1, 0)])
-        begin = pk.minimum(pk.maximum(pk.where(group > 0, before, 0), 0), self.inner)
+        begin = pk.maximum(pk.minimum(pk.where(group > 0, before, 0), self.inner), 0)
         end = pk.minimum(pk.maximum(pk.load(self.offsets[group]), begin), self.inner)
         whole, rest = (end - begin) // self.depth, (end - begin) % self.depth
         cut = pk.cdiv(rest, self.depth)
@@ -77,7 +77,7 @@ class DepthGroups(Tiling):
 
     def load(self, s: Any, task: Any, k: Any) -> None:
         """Fill a stage. The last one may extend into the next group, so the copy engine need not know the end."""
-        a, b = (x.window(0, task.begin, self.inner) for x in (self.a, self.b))
+        a, b = (x.window(0, task.begin, x.rows) for x in (self.a, self.b))
         pk.load_async(s.a, a[k, task.row])
         pk.load_async(s.b, b[k, task.col])
 
@@ -94,12 +94,9 @@ def grouped_k_tiles(A, B, C, offsets, *, form, config):  # type: ignore[no-untyp
     with pk.producer():
         for index in groups.schedule:
             task = groups.task(index)
-            for k in pk.range(task.whole):
+            for k in pk.range(task.stop):
                 with inputs.fill() as s:
                     groups.load(s, task, k)
-            for _ in pk.range(task.cut):
-                with inputs.fill() as s:
-                    groups.load(s, task, task.whole)
 
     with pk.consumers(config.consumers) as w:
         phase = 0

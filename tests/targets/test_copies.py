@@ -288,6 +288,35 @@ def test_the_engine_copies_what_no_edge_of_a_window_cuts_and_the_lanes_the_rest(
     assert "stores_wait_read();" in text
 
 
+@pk.kernel
+def from_a_row(x, y, start, stop, *, inside):
+    ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+    pk.grid(1)
+    low = pk.maximum(start, 0) if inside else start
+    a, b = (t.window(0, low, t.rows if stop is None else stop) for t in (x, y))
+    with pk.producer():
+        for i in pk.range(pk.cdiv(x.rows - start, 64)):
+            with ring.fill() as t:
+                pk.load_async(t, a[i, 0])
+    with pk.storer():
+        for i in pk.range(pk.cdiv(x.rows - start, 64)):
+            with ring.drain() as t:
+                pk.store_async(b[i, 0], t)
+
+
+@pytest.mark.parametrize("start", [-5, 0, 1, 64, 100, 150])
+def test_the_engine_copies_every_tile_of_a_window_that_ends_with_its_tensor(start):
+    x = np.arange(100 * 64, dtype=np.float32).reshape(100, 64).astype(BF16)
+    for inside, stop in ((True, None), (False, None), (True, 100)):
+        text = body(from_a_row.source(x, x.copy(), start, stop, inside=inside))
+        assert ("start_copy" in text) is (not inside or stop is not None)
+    y = np.zeros_like(x)
+    from_a_row(x, y, start, None, inside=True)
+    first = max(start, 0)
+    assert np.array_equal(y[first:], x[first:])
+    assert not y[:first].any()
+
+
 def test_an_engine_sees_what_lanes_have_copied():
     """Copies of lanes land, and then a fence orders them before the engine that stores the stage."""
     x = np.zeros((3, 128, 128), BF16)

@@ -19,8 +19,9 @@ An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Eng
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pykittens.ir.evaluate import definition, is_natural
 from pykittens.ir.nodes import (
     Block,
     Call,
@@ -36,6 +37,7 @@ from pykittens.ir.nodes import (
     written,
 )
 from pykittens.ir.op import Effects, Engine
+from pykittens.ir.operators import OPERATORS
 from pykittens.ir.stages import GiveBack, Leave, Pipeline
 from pykittens.ir.structure import memory_of
 from pykittens.ir.values import Global, RegTile, RegVector, SharedTile, TileRef
@@ -121,8 +123,26 @@ def beyond_prefetch_engine(role: Role, call: Call) -> str | None:
 
 
 def edged_axes(ref: TileRef | Global) -> list[int]:
-    """The axes of the plane of a tile along which a window has edges inside the tensor."""
-    return [axis for axis in ref.windows if axis in ref.first.plane]
+    """The axes of the plane of a tile along which edges of a window inside the tensor may cut it."""
+    ref = ref.first
+    return [axis for axis in ref.windows if axis in ref.plane and not _is_uncut(ref, axis)]
+
+
+def _is_uncut(ref: TileRef, axis: int) -> bool:
+    """Whether a tile is known to start inside a window that ends with the tensor."""
+    window = ref.windows[axis]
+    if axis == ref.plane[-1] or not (is_natural(window.origin) and is_natural(ref.index[axis])):
+        return False  # along the columns, the engine could not start at any element
+    starts = _is_made("maximum", window.low, {0, window.origin})
+    return starts and _is_made("minimum", window.high, {ref.tensor.extents[axis]})
+
+
+def _is_made(operator: str, value: Any, operands: set[Any]) -> bool:
+    """Whether a value is a maximum, or a minimum, of some of these operands alone."""
+    call = definition(value)
+    if value in operands or call is None or call.op is not OPERATORS[operator]:
+        return value in operands
+    return all(_is_made(operator, a, operands) for a in call.args.values())
 
 
 def is_split(call: Call) -> bool:
