@@ -224,9 +224,13 @@ def unwritten(plan: Plan) -> dict[str, Any]:
 
 
 def arguments_of_step(plan: Plan, memory: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of the first kernel of a plan, by position and by keyword."""
-    step = plan.steps[0]
-    return tuple(memory[name] for name in step.args), dict(step.constants)
+    """The arguments of the product of a plan, by position and by keyword; launches before it are run."""
+    for step in plan.steps:
+        args, constants = tuple(memory[name] for name in step.args), dict(step.constants)
+        if "config" in constants:
+            break
+        step.kernel(*args, **constants)
+    return args, constants
 
 
 # -- functions of a user ---------------------------------------------------------------------------

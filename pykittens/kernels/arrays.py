@@ -5,6 +5,7 @@ NumPy arrays and PyTorch tensors are handled alike, by the methods that both hav
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.errors import ArgumentError
+from pykittens.kernels.workspace import LINE
 from pykittens.runtime.arguments import overlap, reachable
 from pykittens.runtime.arrays import Array, describe
 from pykittens.runtime.fakes import described, is_equal, is_fake
@@ -235,6 +237,18 @@ class Arrays:
             return _is_aligned(self.copies[name], self.found[name].itemsize)
         found = describe(self.views[name])
         return found is not None and reachable(found)
+
+    def row_step(self, name: str) -> int:
+        """Bytes of which the places of an array's rows in memory are multiples, at most 128; 1 if it is unaligned."""
+        if not self.reachable(name):
+            return 1
+        size = self.found[name].itemsize
+        if name in self.copies:
+            return math.gcd(LINE, self.copies[name][-1] * size)
+        x = describe(self.views[name])
+        assert x is not None
+        outer = zip(x.shape[:-1], x.strides[:-1], strict=True)
+        return math.gcd(LINE, *(stride * size for extent, stride in outer if extent > 1))
 
     def _check_memory(self) -> None:
         out = self.found["out"]

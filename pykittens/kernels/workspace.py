@@ -19,26 +19,38 @@ from pykittens.runtime.arrays import empty, numpy_dtype, viewed
 from pykittens.runtime.launch import current_stream
 
 OF_GRAPHS = 2**18  # flags of a GPU for captured launches
+LINE = 128  # bytes
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory of a launch: uninitialized, or as `flags` int32 that are 0 before the launch and after it."""
+    """Memory of a launch: uninitialized, or as `flags` int32 that are 0 before the launch and after it.
+
+    in_lines: whether its rows start at lines of 128 bytes.
+    """
 
     shape: tuple[int, ...]
     flags: bool = False
     dtype: str = "f32"
+    in_lines: bool = False
+
+    @property
+    def _memory(self) -> tuple[int, ...]:
+        """Its shape with the memory between its rows."""
+        unit = LINE // numpy_dtype(self.dtype).itemsize if self.in_lines else 1
+        *lead, cols = self.shape
+        return (*lead, -(-cols // unit) * unit)
 
     @property
     def words(self) -> int:
-        """Elements of 4 bytes that hold it, in whole units of 16 bytes."""
-        return -(-prod(self.shape) * numpy_dtype(self.dtype).itemsize // 16) * 4
+        """Elements of 4 bytes that hold it, in whole lines."""
+        return -(-prod(self._memory) * numpy_dtype(self.dtype).itemsize // LINE) * LINE // 4
 
     def within(self, rest: Any) -> Any:
         """The first of these elements as an array of its shape and dtype."""
         if self.dtype != "f32":
             rest = viewed(rest, self.dtype)
-        return rest[: prod(self.shape)].reshape(self.shape)
+        return rest[: prod(self._memory)].reshape(self._memory)[..., : self.shape[-1]]
 
 
 _kept: dict[tuple[int, int, bool], Any] = {}  # by GPU, stream, and whether it is flags

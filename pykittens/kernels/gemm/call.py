@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any
 
@@ -23,6 +23,7 @@ from pykittens.kernels.gemm.operands import (
     shape_of,
 )
 from pykittens.kernels.gemm.tiles import Form
+from pykittens.kernels.lines import in_lines
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
 from pykittens.runtime.kernel import KernelFunction
@@ -228,6 +229,8 @@ class GemmCall:
             a_by_columns=self.a_is_transposed,
             b_by_rows=self.b_is_transposed,
             operands=len(self.arrays.given.keys() - free),
+            a_step=self.arrays.row_step("a"),
+            b_step=min(self.arrays.row_step(n) for n in ("b", "gate") if n in self.arrays),
             activation=bool(self.options.activation) or self.options.epilogue is not None,
         )
 
@@ -251,14 +254,20 @@ class GemmCall:
         """The launches in a configuration."""
         form = self.form(config)
         matrices = ("b", "a", "out") if config.swap else ("a", "b", "out")
-        constants = {"form": form, "config": config}
-        steps = [PlanStep(self.kernel, (*matrices, *form.epilogue.names), constants)]
+        constants = {"form": form, "config": replace(config, copied=())}
+        copied = [*config.copied, *["gate"] * ("b" in config.copied and "gate" in self.arrays)]
+        copies, steps = in_lines(self.arrays, copied)
+        names = [
+            f"{name}_lines" if f"{name}_lines" in copies else name
+            for name in (*matrices, *form.epilogue.names)
+        ]
+        steps.append(PlanStep(self.kernel, tuple(names), constants))
         sums = self._sums(config)
         for name in sums:
             total = f"total_{name}"
             self.arrays.reshape(total, (*self.lead, sums[name].shape[-1]))
             steps.append(PlanStep(add_up, (name, total)))
-        return Plan(self.arrays, steps, self._split_scratch(config) | sums, self.results)
+        return Plan(self.arrays, steps, self._split_scratch(config) | copies | sums, self.results)
 
     def _sums(self, config: Config) -> dict[str, Scratch]:
         """The partial sums of rows and columns that the kernel stores, by name."""

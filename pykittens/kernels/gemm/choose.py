@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
 from pykittens.kernels.gemm.config import LINE, SCALED, Config, GemmShape, work
-from pykittens.kernels.gemm.estimate import estimate
+from pykittens.kernels.gemm.estimate import estimate, steps_of_rows
 from pykittens.kernels.limits import Limits, first_that_fits
 
 MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
@@ -54,7 +55,8 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     """The configurations worth trying for a shape, the one that should be fastest first."""
     if not limits.warpgroups:
         return (_alone(shape, limits),)
-    found = dict.fromkeys(fitted(c, shape, limits) for c in _all(shape, limits))
+    every = (made for c in _all(shape, limits) for made in _reaching(c, shape))
+    found = dict.fromkeys(fitted(c, shape, limits) for c in every)
     return tuple(sorted(filter(None, found), key=lambda c: estimate(c, shape, limits)))
 
 
@@ -101,6 +103,18 @@ def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
             c = Config(rows, cols, consumers=consumers, swap=True)
             if _fits_registers(c, shape):
                 yield from _ways(_reading(c, shape, limits), shape, limits)
+
+
+def _reaching(c: Config, shape: GemmShape) -> Iterator[Config]:
+    """The configuration with each way to read rows that do not start at lines: as they are, shared, or copied first."""
+    steps = {"a": shape.a_step, "b": shape.b_step}
+    apart = [name for name, step in steps.items() if step < LINE]
+    for count in range(len(apart) + 1):
+        for copied in itertools.combinations(apart, count):
+            made = replace(c, copied=copied)
+            yield made
+            if min(steps_of_rows(made, shape)) in range(16, LINE) and c.splits == 1:
+                yield from (replace(made, cluster=2, cluster_axis=axis) for axis in (0, 1))
 
 
 def _reading(c: Config, shape: GemmShape, limits: Limits) -> Config:

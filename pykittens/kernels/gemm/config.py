@@ -24,7 +24,8 @@ class Config:
     that are processed together. turns: the warpgroups store one after another, so that one multiplies meanwhile. swap:
     the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
     overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
-    together, else for those whose warps multiply alone.
+    together, else for those whose warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so
+    that rows start at lines of 128 bytes; a gate goes with b.
     """
 
     rows: int
@@ -42,6 +43,7 @@ class Config:
     splits: int = 1
     overlap: bool = False
     warpgroups: bool = True
+    copied: tuple[str, ...] = ()
 
     def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
         """Bytes of shared memory of a block: the stages, the output, and the barriers."""
@@ -91,7 +93,8 @@ class GemmShape:
     bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales.
     may_swap: whether the transposed product may be computed instead. a_by_columns: whether a is k x m in memory.
     b_by_rows: whether b is n x k in memory. operands: the number of operands that the epilogue loads. activation:
-    whether it has an activation.
+    whether it has an activation. a_step, b_step: bytes of which the places of all rows of a and of b in memory are
+    multiples, 128 at most; below 16, the copy engine does not reach them.
     """
 
     m: int
@@ -107,6 +110,8 @@ class GemmShape:
     b_by_rows: bool = True
     operands: int = 0
     activation: bool = False
+    a_step: int = LINE
+    b_step: int = LINE
 
 
 def check(function: str, config: Any, shape: GemmShape) -> Config:
@@ -123,6 +128,8 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
         if not is_int(value) or value < 1:
             raise refuse(f"`{name}` of `config` must be an int from 1 on, not {value!r}")
     c = replace(config, **given)
+    if not (isinstance(c.copied, tuple) and set(c.copied) <= {"a", "b"}):
+        raise refuse(f'`copied` of `config` must be a tuple of "a" and "b", not {c.copied!r}')
     piece = c.grain if shape.blocks else c.cols
     if piece % c.out_cols:
         raise refuse(
@@ -162,5 +169,8 @@ def extents(config: Config, shape: GemmShape) -> tuple[int, int]:
 def work(config: Config, shape: GemmShape) -> tuple[int, int]:
     """The number of tiles, and the number of steps along k of each."""
     m, n = extents(config, shape)
-    tiles = shape.batch * -(-m // config.rows) * -(-n // config.cols)
+    sides = [-(-m // config.rows), -(-n // config.cols)]
+    axis, cluster = config.cluster_axis, config.cluster
+    sides[axis] = -(-sides[axis] // cluster) * cluster
+    tiles = shape.batch * math.prod(sides)
     return tiles, max(-(-shape.k * shape.bytes // config.depth), 1)

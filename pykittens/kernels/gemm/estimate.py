@@ -18,6 +18,8 @@ OUTSIDE = (
     12  # rows of 128 bytes outside their tensor that all multiprocessors together fill per cycle
 )
 START = 3.3  # microseconds that a launch takes
+SKEWED = 24  # bytes per cycle that lanes load to shared memory from rows at any address
+COPIED = 3.9e6  # bytes per microsecond that a launch before the product reads and writes
 
 
 def estimate(config: Config, shape: GemmShape, limits: Limits) -> float:
@@ -37,7 +39,8 @@ def estimate(config: Config, shape: GemmShape, limits: Limits) -> float:
     overhead = START + (_passed(c, s, tiles) if c.splits > 1 else 0.0) - 1.0 * c.overlap
     outside = _outside(c, s) * steps / OUTSIDE / CLOCK
     overhead += max(outside - 0.05 * longest, 0.0)  # so much is hidden
-    return overhead + longest + 0.11 * cache
+    shared = 0.3 + 0.01 * longest if c.cluster > 1 else 0.0  # blocks of a cluster wait for each other
+    return overhead + longest + 0.11 * cache + shared + _copies(c, s)
 
 
 def _passed(c: Config, s: GemmShape, tiles: int) -> float:
@@ -47,15 +50,41 @@ def _passed(c: Config, s: GemmShape, tiles: int) -> float:
     return 2.2 + 0.5 * (finishing > 1) + 6.4e-7 * tiles * sums + 1e-4 * sums / finishing
 
 
-def _loaded(c: Config, s: GemmShape) -> int:
-    """Bytes of a stage in whole lines: a copy of part of a line takes as long as one of the line."""
+def _copies(c: Config, s: GemmShape) -> float:
+    """Microseconds of the copies of operands before the product."""
+    sizes = {"a": s.m * s.k, "b": s.n * s.k * (1 + s.gated)}
+    moved = 2 * s.batch * s.bytes * sum(sizes[name] for name in c.copied)
+    return START - 1 + moved / COPIED if moved else 0.0
+
+
+def steps_of_rows(c: Config, s: GemmShape) -> tuple[int, int]:
+    """Bytes of which the places of rows of A and of B, as the kernel takes them, are multiples."""
+    a, b = (LINE if name in c.copied else step for name, step in (("a", s.a_step), ("b", s.b_step)))
+    return (b, a) if c.swap else (a, b)
+
+
+def _loaded(c: Config, s: GemmShape) -> float:
+    """Bytes of a stage in whole lines: a copy of part of a line takes as long as one of the line.
+
+    A row of a stage that starts anywhere in a line touches two. Blocks of a cluster share the copies of one side.
+    """
     rows, cols = c.sides(s.gated)
     line = LINE // s.bytes
     if not s.b_by_rows and c.swap:
         rows = -(-rows // line) * line
     elif not s.b_by_rows:
         cols = -(-cols // line) * line
-    return (rows + cols) * c.depth
+    sides = [
+        x * (2 - step / LINE) for x, step in zip((rows, cols), steps_of_rows(c, s), strict=True)
+    ]
+    sides[1 - c.cluster_axis] /= c.cluster
+    return sum(sides) * c.depth
+
+
+def _by_lanes(c: Config, s: GemmShape) -> float:
+    """Bytes of a stage that lanes load, as their rows start at any address."""
+    sides = zip(c.sides(s.gated), steps_of_rows(c, s), strict=True)
+    return sum(x for x, step in sides if step < 16) * c.depth
 
 
 def _outside(c: Config, s: GemmShape) -> int:
@@ -66,7 +95,7 @@ def _outside(c: Config, s: GemmShape) -> int:
     return s.batch * lines * c.depth // LINE
 
 
-def _tile(c: Config, s: GemmShape, steps: int, loaded: int, is_followed: bool) -> float:
+def _tile(c: Config, s: GemmShape, steps: int, loaded: float, is_followed: bool) -> float:
     """Cycles for one tile of `steps` steps that load `loaded` bytes each; `is_followed`: the block has another tile."""
     a, b = c.sides(s.gated)
     multiply = max(a * b, a * 48) * c.depth / PRODUCTS + 19 * c.depth / LINE
@@ -78,7 +107,7 @@ def _tile(c: Config, s: GemmShape, steps: int, loaded: int, is_followed: bool) -
     hidden = (0.012 if is_followed else -0.002) * c.turns  # of storing, hidden by the next tile
     store = c.rows * c.cols * (0.054 - hidden + 0.03 * (s.activation or s.operands > 0))
     load = loaded / (APART if is_followed else CACHE)
-    return steps * max(multiply, load) + 550 + store
+    return steps * max(multiply, load, _by_lanes(c, s) / SKEWED) + 550 + store
 
 
 def _memory(c: Config, s: GemmShape, tiles: int, waves: int, busy: int, blocks: int) -> float:

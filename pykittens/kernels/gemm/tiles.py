@@ -10,6 +10,9 @@ from pykittens.kernels.epilogue import Epilogue, OutputRegion
 from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.gemm.scales import Scales
 
+AHEAD = 2**15  # bytes that are on their way to the L2 cache for a multiprocessor whose lanes load
+LOADING = 168  # registers of a lane for eight loads at a time
+
 MULTIPLY = {
     (False, False): pk.mma_AB,
     (False, True): pk.mma_ABt,
@@ -112,16 +115,32 @@ class Tiling:
 
     def load(self, s: Any, task: Task, k: Any) -> None:
         """Fill a stage. Blocks of a cluster that work on the same row, or the same column, share its copies."""
-        lead, row, col, form = task.lead, task.row, task.col, self.form
-        lefts = (k, row) if form.a_is_transposed else (row, k)
-        rights = (col, k) if form.b_is_transposed else (k, col)
-        for name, tensors, at, axis in (("a", self.lefts, lefts, 1), ("b", self.rights, rights, 0)):
+        for name, tensors, axis in (("a", self.lefts, 1), ("b", self.rights, 0)):
             shared = self.config.cluster > 1 and self.config.cluster_axis == axis
             for i, tensor in enumerate(tensors):
-                tile = getattr(s, f"{name}{i or ''}")
-                pk.load_async(tile, of_batch(tensor, lead)[at], multicast=shared)
+                tile, matrix = getattr(s, f"{name}{i or ''}"), of_batch(tensor, task.lead)
+                pk.load_async(tile, matrix[self._place(name, task, k)], multicast=shared)
+                if not tensor.type.aligned and self.config.warpgroups:
+                    # Lanes have few loads in flight at a time: what they load comes from the L2 cache.
+                    ahead = k + -(-AHEAD // tile.type.bytes) * self.config.splits
+                    place = self._place(name, task, ahead)
+                    pk.prefetch(matrix[place], rows=tile.rows, cols=tile.cols)
         if self.scaling is not None:
             self.scaling.load(s, task, k)
+
+    def _place(self, name: str, task: Task, k: Any) -> tuple[Any, Any]:
+        """The tile of a, or of b, that a task multiplies in step k."""
+        if name == "a":
+            return (k, task.row) if self.form.a_is_transposed else (task.row, k)
+        return (task.col, k) if self.form.b_is_transposed else (k, task.col)
+
+    @property
+    def producer_registers(self) -> int | None:
+        """Registers of a lane that loads: more for loads in flight where sums leave them, else None."""
+        by_lanes = any(not x.type.aligned for x in (*self.lefts, *self.rights))
+        config, sums = self.config, self.group_rows * self.config.cols * self.products
+        few = config.warpgroups and config.consumers < 3 and sums <= 64 * 128
+        return LOADING if by_lanes and few else None
 
     @property
     def streamed(self) -> list[Any]:

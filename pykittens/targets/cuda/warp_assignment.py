@@ -127,7 +127,7 @@ def pieces_in_flight(team: Team, kernel: Kernel, target: Target) -> int:
     registers = team.budget or entry_registers(
         thread_count(kernel, target), target, kernel.resident
     )
-    return 4 if registers >= 96 else 2 if registers >= 56 else 1
+    return next(n for n, least in ((8, 160), (4, 96), (2, 56), (1, 0)) if registers >= least)
 
 
 def register_budgets(
