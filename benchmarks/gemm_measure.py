@@ -6,7 +6,7 @@ import dataclasses
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,13 @@ from record import Row
 from pykittens.errors import KernelError
 from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.choose import pick
-from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.config import Config, GemmShape
 from pykittens.kernels.gemm.tune import found_before, tuned
 from pykittens.kernels.limits import Limits, limits_of
 
 Contender = Callable[[int], Any]
 OURS, TUNED = "pykittens", "pykittens, tuned"
+ALIGNED = 16  # elements of 8 bits that the copy engine moves at least
 
 
 class Wrong(Exception):
@@ -189,14 +190,25 @@ def compile_ahead(
     processes: int | None = None,
     seconds: float = 240.0,
 ) -> list[str]:
-    """Compile the programs of the problems into the cache, in parallel; returns the errors as text.
+    """Compile what gemm picks for the problems into the cache, in parallel; returns the errors as text.
 
     The processes do not touch the GPU. Programs that are not compiled after `seconds` are compiled by the launches.
     """
+    wanted = ((problem, pick(shape_of(problem), limits)) for problem in problems)
+    return compile_all(wanted, arch, processes, seconds)
+
+
+def compile_all(
+    wanted: Iterable[tuple[Problem, Config]],
+    arch: str,
+    processes: int | None = None,
+    seconds: float = 240.0,
+) -> list[str]:
+    """The same for problems in given configurations. Programs do not depend on extents, but on what divides them."""
     jobs = {}
-    for problem in problems:
-        config = pick(_on_cpu(problem).shape, limits)
-        small = dataclasses.replace(problem, m=256, n=256, k=256, kind="", panel="", at="")
+    for problem, config in wanted:
+        m, n, k = (256 + x % ALIGNED for x in (problem.m, problem.n, problem.k))
+        small = dataclasses.replace(problem, m=m, n=n, k=k, kind="", panel="", at="")
         jobs[small, config, arch] = None
     count = processes or min(16, os.cpu_count() or 1, len(jobs) or 1)
     with multiprocessing.get_context("fork").Pool(count, torch.set_num_threads, (1,)) as pool:
@@ -215,8 +227,8 @@ def _compiled(problem: Problem, config: Config, arch: str) -> str:
     return ""
 
 
-def _on_cpu(problem: Problem) -> GemmCall:
-    """The call of a problem, with memory that is allocated and never touched."""
+def shape_of(problem: Problem) -> GemmShape:
+    """The inputs to the choice of a configuration, from memory that is allocated and never touched."""
     data = made(problem, "meta")
 
     def empty(x: torch.Tensor) -> torch.Tensor:
@@ -224,4 +236,5 @@ def _on_cpu(problem: Problem) -> GemmCall:
 
     extras = {name: empty(x) for name, x in data.extras.items()}
     weights = empty(data.weights)
-    return call_of(problem, Data(empty(data.a), empty(data.b), empty(data.out), extras, weights))
+    own = Data(empty(data.a), empty(data.b), empty(data.out), extras, weights)
+    return call_of(problem, own).shape

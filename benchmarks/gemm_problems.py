@@ -72,7 +72,7 @@ class Problem:
     """A product (m x k) @ (k x n).
 
     section: of the tables. kind: of a group that has a mean. panel, at: its panel and position in the picture. fused:
-    the name of its epilogue.
+    the name of its epilogue. transpose_a: whether a lies in memory as k x m.
     """
 
     section: str
@@ -84,10 +84,11 @@ class Problem:
     k: int
     transpose_b: bool = True
     fused: str = ""
+    transpose_a: bool = False
 
     @property
     def layout(self) -> str:
-        return "A @ B.T" if self.transpose_b else "A @ B"
+        return f"A{'.T' * self.transpose_a} @ B{'.T' * self.transpose_b}"
 
     @property
     def shape(self) -> str:
@@ -238,7 +239,8 @@ def made(problem: Problem, device: str) -> Data:
     if p.is_gated:
         extras["gate"] = weights[p.n :]
     out = torch.full((p.m, p.n), torch.nan, device=device, dtype=BF16)
-    return Data(normal(p.m, p.k), weights[: p.n] if p.is_gated else weights, out, extras, weights)
+    a = normal(p.k, p.m).t() if p.transpose_a else normal(p.m, p.k)
+    return Data(a, weights[: p.n] if p.is_gated else weights, out, extras, weights)
 
 
 def call_of(problem: Problem, data: Data) -> GemmCall:

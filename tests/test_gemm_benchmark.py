@@ -480,7 +480,7 @@ def test_the_shape_that_programs_are_compiled_for_is_that_of_the_problem(bench):
     import gemm_measure
 
     for p in bench.problems():
-        shape = gemm_measure._on_cpu(p).shape
+        shape = gemm_measure.shape_of(p)
         assert (shape.m, shape.n, shape.k) == (p.m, p.n, p.k)
         assert (shape.gated, shape.blocks) == (p.is_gated, p.section == "blocks")
 

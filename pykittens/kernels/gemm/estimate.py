@@ -39,7 +39,9 @@ def estimate(config: Config, shape: GemmShape, limits: Limits) -> float:
     overhead = START + (_passed(c, s, tiles) if c.splits > 1 else 0.0) - 1.0 * c.overlap
     outside = _outside(c, s) * steps / OUTSIDE / CLOCK
     overhead += max(outside - 0.05 * longest, 0.0)  # so much is hidden
-    shared = 0.3 + 0.01 * longest if c.cluster > 1 else 0.0  # blocks of a cluster wait for each other
+    shared = (
+        0.3 + 0.01 * longest if c.cluster > 1 else 0.0
+    )  # blocks of a cluster wait for each other
     return overhead + longest + 0.11 * cache + shared + _copies(c, s)
 
 

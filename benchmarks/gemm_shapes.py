@@ -1,0 +1,222 @@
+"""Products of shapes drawn at random: what gemm picks, other candidates, and the vendor's library, in one run.
+
+Extents are log-uniform, in strata of the number of operations, in all layouts; `--odd` draws rows that the copy engine
+does not reach, and measures the product of the next aligned extents beside each. `--candidates 24` measures as many
+configurations of each shape, from which the constants of the estimate are fitted; `--fit` reads such a file and says
+how far the pick of the estimate as it is now would be from the fastest one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import protocol  # noqa: E402
+import record  # noqa: E402
+import torch  # noqa: E402
+from gemm_measure import compared, compile_all, name_of, shape_of  # noqa: E402
+from gemm_problems import Data, Problem  # noqa: E402
+
+from pykittens.kernels.gemm import gemm  # noqa: E402
+from pykittens.kernels.gemm.choose import pick  # noqa: E402
+from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
+from pykittens.kernels.gemm.estimate import estimate  # noqa: E402
+from pykittens.kernels.gemm.tune import contenders  # noqa: E402
+from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
+from pykittens.runtime import driver  # noqa: E402
+
+STRATA = (1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 4e12)  # operations, the bounds of each stratum
+ROWS, COLUMNS = (1, 16384), (64, 32768)
+MOST_BYTES = 2e9
+LAYOUTS = ((False, True), (False, False), (True, False), (True, True))  # a, b transposed
+
+
+def drawn(seed: int, count: int, section: str = "bf16", odd: bool = False) -> list[Problem]:
+    """Problems of all strata; fp8 products have the one layout that the library takes."""
+    numbers, found = random.Random(seed), {low: list[Problem]() for low in STRATA[:-1]}
+    each = -(-count // len(found))
+    while any(len(x) < each for x in found.values()):
+        m, n, k = (_extent(numbers, *bounds, odd) for bounds in (ROWS, COLUMNS, COLUMNS))
+        a, b = numbers.choice(LAYOUTS) if section == "bf16" else LAYOUTS[0]
+        p = Problem(section, "drawn", "", "", m, n, k, transpose_b=b, transpose_a=a)
+        low = max((x for x in found if x <= p.work), default=None)
+        moved = 2 * (m * k + n * k + m * n)
+        if low is None or p.work > STRATA[-1] or moved > MOST_BYTES:
+            continue
+        if section != "bf16" and (n % 16 or k % 16):  # the library refuses them
+            continue
+        if len(found[low]) < each:
+            found[low].append(p)
+    return [p for group in zip(*found.values(), strict=True) for p in group][:count]
+
+
+def _extent(numbers: random.Random, low: int, high: int, odd: bool) -> int:
+    x = math.exp(numbers.uniform(math.log(low), math.log(high)))
+    return round(x) if odd else max(round(x / 8) * 8, 1 if low == 1 and x < 4 else 8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, with the configurations to measure by their names; the first is what gemm picks."""
+
+    problem: Problem
+    shape: GemmShape
+    ways: dict[str, Config]
+
+    @staticmethod
+    def of(problem: Problem, limits: Limits, count: int) -> Case:
+        """The case of a problem with this number of candidates."""
+        shape = shape_of(problem)
+        wanted = dict.fromkeys((pick(shape, limits), *contenders(shape, limits)[: count - 1]))
+        return Case(problem, shape, {name_of(c): c for c in wanted})
+
+
+def aligned(p: Problem) -> Problem:
+    """The problem with extents that the copy engine reaches."""
+    m, n, k = (-(-x // 8) * 8 for x in (p.m, p.n, p.k))
+    return dataclasses.replace(p, m=m if p.transpose_a else p.m, n=n, k=k, kind="aligned")
+
+
+def measured(case: Case, bench: protocol.Bench) -> dict[str, Any]:
+    """Microseconds of each configuration and of the library, and what was wrong."""
+    p = case.problem
+
+    def way(config: Config) -> Any:
+        def call(d: Data) -> Any:
+            return gemm(d.a, d.b, d.out, transpose_b=p.transpose_b, config=config, **d.extras)
+
+        return call
+
+    ways = {name: way(config) for name, config in case.ways.items()}
+    figures, errors, faults = compared(bench, p, ways, p.name)
+    us = {f.name: f.median * 1e3 for f in figures}
+    library = next(name for name in us if name not in case.ways)
+    return {
+        "shape": dataclasses.asdict(case.shape),
+        "layout": p.layout,
+        "kind": p.kind,
+        "work": p.work,
+        "pick": next(iter(case.ways)),
+        "us": {name: us[name] for name in case.ways if name in us},
+        "library_us": us[library],
+        "configs": {name: dataclasses.asdict(c) for name, c in case.ways.items()},
+        "error": max(errors.values(), default=math.nan),
+        "faults": faults,
+    }
+
+
+# -- what is told ----------------------------------------------------------------------------------
+
+
+def stratum(work: float) -> str:
+    """The stratum of a product by its number of operations."""
+    low = max((x for x in STRATA[:-1] if x <= work), default=STRATA[0])
+    return f"from {low:.0e}"
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(statistics.fmean(map(math.log, numbers))) if numbers else math.nan
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    """Ratios to the library, by strata, and of the pick to the fastest candidate."""
+    groups: dict[str, list[dict[str, Any]]] = {"all": []}
+    for row in rows:
+        if row["pick"] in row["us"] and row["kind"] != "aligned":
+            groups["all"].append(row)
+            groups.setdefault(stratum(row["work"]), []).append(row)
+    lines = []
+    for name, group in groups.items():
+        ratios = sorted(r["library_us"] / r["us"][r["pick"]] for r in group)
+        best = [min(r["us"].values()) / r["us"][r["pick"]] for r in group]
+        if ratios:
+            low = ratios[int(0.01 * len(ratios))]
+            numbers = (mean(ratios), low, ratios[0], mean(best), min(best))
+            lines.append((name, len(ratios), *(f"{x:.3f}" for x in numbers)))
+    heads = ("Operations", "Shapes", "To the library", "1%", "Least", "Pick to best", "Least")
+    return record.markdown(heads, lines)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Every product, the slowest beside the library first."""
+
+    def cells(row: dict[str, Any]) -> tuple[str, ...]:
+        s, us = row["shape"], row["us"]
+        own, best = us.get(row["pick"], math.nan), min(us, key=us.get, default="")
+        size = f"{s['m']} x {s['n']} x {s['k']}"
+        figures = (f"{own:.1f}", f"{row['library_us']:.1f}", f"{row['library_us'] / own:.3f}")
+        return size, row["layout"], row["kind"], *figures, row["pick"], best
+
+    heads = ("Shape", "Layout", "Kind", "us", "Library us", "Ratio", "Pick", "Fastest")
+    return record.markdown(heads, sorted(map(cells, rows), key=lambda x: x[5]))
+
+
+# -- the fit ---------------------------------------------------------------------------------------
+
+
+def refitted(rows: Sequence[dict[str, Any]], limits: Limits) -> Iterator[dict[str, Any]]:
+    """The rows with the pick of today's estimate among the measured configurations."""
+    for row in rows:
+        shape = GemmShape(**row["shape"])
+        found = {
+            name: Config(
+                **{**row["configs"][name], "copied": tuple(row["configs"][name]["copied"])}
+            )
+            for name in row["us"]
+        }
+        if found:
+            yield {**row, "pick": min(found, key=lambda n: estimate(found[n], shape, limits))}
+
+
+def main() -> None:
+    """Measure, print and write; or read a file and say what the estimate would pick."""
+    parser = record.parser(__doc__, rounds=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--section", choices=("bf16", "fp8", "blocks"), default="bf16")
+    parser.add_argument("--odd", action="store_true", help="extents that are no multiples of 8")
+    parser.add_argument("--candidates", type=int, default=1, help="configurations of each shape")
+    parser.add_argument("--compile-seconds", type=float, default=240)
+    parser.add_argument("--fit", type=Path, nargs="+", help="results with candidates")
+    options = parser.parse_args()
+    if options.fit:
+        rows = [r for path in options.fit for r in json.loads(path.read_text())["rows"]]
+        print(summary(list(refitted(rows, limits_of(torch.empty(0))))))
+        return
+    limits, arch = limits_of(torch.empty(0, device="cuda")), driver.device(0).arch
+    problems = drawn(options.seed, options.count, options.section, options.odd)
+    if options.odd:
+        problems = [q for p in problems for q in (p, aligned(p))]
+    cases = [Case.of(p, limits, options.candidates) for p in problems]
+    wanted = [(case.problem, config) for case in cases for config in case.ways.values()]
+    for fault in compile_all(wanted, arch, seconds=options.compile_seconds):
+        print(fault, file=sys.stderr)
+    bench = protocol.bench_of("graphs", options.rounds, rest=0.02)
+    results: dict[str, Any] = {"about": {**record.about(), "seed": options.seed}, "rows": []}
+    kind = f"{'odd-' * options.odd}{options.section}"
+    for case in cases:
+        try:
+            results["rows"].append(measured(case, bench))
+        except Exception as fault:  # the other problems are still worth measuring
+            print(f"{case.problem.name}: {type(fault).__name__}: {fault}", file=sys.stderr)
+        text = f"{record.heading(results['about'])}\n\n{summary(results['rows'])}\n\n"
+        name = f"gemm-shapes-{kind}{options.label}"
+        record.save(results, options.out, name, text + table(results["rows"]) + "\n")
+        torch.cuda.empty_cache()
+    print(summary(results["rows"]))
+
+
+if __name__ == "__main__":
+    main()
