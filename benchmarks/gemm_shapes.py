@@ -8,14 +8,13 @@ how far the pick of the estimate as it is now would be from the fastest one.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import random
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from gemm_measure import compared, compile_all, name_of, shape_of  # noqa: E402
 from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
-from pykittens.kernels.gemm.choose import pick  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
 from pykittens.kernels.gemm.estimate import estimate  # noqa: E402
 from pykittens.kernels.gemm.tune import contenders  # noqa: E402
@@ -76,16 +74,19 @@ class Case:
 
     @staticmethod
     def of(problem: Problem, limits: Limits, count: int) -> Case:
-        """The case of a problem with this number of candidates."""
+        """The case of a problem with this number of candidates, and with the pick in clusters if there are several."""
         shape = shape_of(problem)
-        wanted = dict.fromkeys((pick(shape, limits), *contenders(shape, limits)[: count - 1]))
-        return Case(problem, shape, {name_of(c): c for c in wanted})
+        picked, *others = contenders(shape, limits)[:count]
+        if others and picked.splits == 1:
+            pairs = ((2, 0), (2, 1), (4, 0), (4, 1))
+            others += [replace(picked, cluster=size, cluster_axis=axis) for size, axis in pairs]
+        return Case(problem, shape, {name_of(c): c for c in (picked, *others)})
 
 
 def aligned(p: Problem) -> Problem:
     """The problem with extents that the copy engine reaches."""
     m, n, k = (-(-x // 8) * 8 for x in (p.m, p.n, p.k))
-    return dataclasses.replace(p, m=m if p.transpose_a else p.m, n=n, k=k, kind="aligned")
+    return replace(p, m=m if p.transpose_a else p.m, n=n, k=k, kind="aligned")
 
 
 def measured(case: Case, bench: protocol.Bench) -> dict[str, Any]:
@@ -103,14 +104,14 @@ def measured(case: Case, bench: protocol.Bench) -> dict[str, Any]:
     us = {f.name: f.median * 1e3 for f in figures}
     library = next(name for name in us if name not in case.ways)
     return {
-        "shape": dataclasses.asdict(case.shape),
+        "shape": asdict(case.shape),
         "layout": p.layout,
         "kind": p.kind,
         "work": p.work,
         "pick": next(iter(case.ways)),
         "us": {name: us[name] for name in case.ways if name in us},
         "library_us": us[library],
-        "configs": {name: dataclasses.asdict(c) for name, c in case.ways.items()},
+        "configs": {name: asdict(c) for name, c in case.ways.items()},
         "error": max(errors.values(), default=math.nan),
         "faults": faults,
     }

@@ -72,6 +72,7 @@ def test_a_fit_picks_by_the_estimate_among_what_was_measured(shapes, tmp_path, m
     limits = limits_of(torch.empty(0))
     case = shapes.Case.of(shapes.drawn(1, 6)[3], limits, 6)
     first, *others = case.ways
+    assert {(c.cluster, c.cluster_axis) for c in case.ways.values()} >= {(4, 0), (4, 1)}
     us = {name: 10.0 for name in case.ways} | {others[-1]: 5.0}
     configs = {name: json.loads(json.dumps(vars(c))) for name, c in case.ways.items()}
     row = {
