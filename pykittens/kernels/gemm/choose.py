@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pykittens.kernels.gemm.config import LINE, SCALED, Config, GemmShape, work
-from pykittens.kernels.gemm.estimate import estimate, steps_of_rows
+from pykittens.kernels.gemm.estimate import estimate, steps_of, steps_of_rows
 from pykittens.kernels.limits import Limits, first_that_fits
 
 MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
+CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
 MOST_SWAPPED = 256  # the most rows of a product whose transpose may be computed instead
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -55,9 +56,10 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     """The configurations worth trying for a shape, the one that should be fastest first."""
     if not limits.warpgroups:
         return (_alone(shape, limits),)
-    every = (made for c in _all(shape, limits) for made in _reaching(c, shape))
-    found = dict.fromkeys(fitted(c, shape, limits) for c in every)
-    return tuple(sorted(filter(None, found), key=lambda c: estimate(c, shape, limits)))
+    cost = functools.cache(lambda c: estimate(c, shape, limits))
+    found = dict.fromkeys(fitted(c, shape, limits) for c in _all(shape, limits))
+    ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
+    return tuple(sorted([*ranked, *_sharing(ranked[:CLOSE], shape)], key=cost))
 
 
 def _alone(shape: GemmShape, limits: Limits) -> Config:
@@ -105,16 +107,28 @@ def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
                 yield from _ways(_reading(c, shape, limits), shape, limits)
 
 
-def _reaching(c: Config, shape: GemmShape) -> Iterator[Config]:
-    """The configuration with each way to read rows that do not start at lines: as they are, shared, or copied first."""
-    steps = {"a": shape.a_step, "b": shape.b_step}
-    apart = [name for name, step in steps.items() if step < LINE]
-    for count in range(len(apart) + 1):
-        for copied in itertools.combinations(apart, count):
-            made = replace(c, copied=copied)
-            yield made
-            if min(steps_of_rows(made, shape)) in range(16, LINE) and c.splits == 1:
-                yield from (replace(made, cluster=2, cluster_axis=axis) for axis in (0, 1))
+def _reaching(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
+    """The configurations, also with copies of the operands that the copy engine does not reach."""
+    for copied in _some([name for name, step in steps_of(shape).items() if step < 16]):
+        yield from (replace(c, copied=copied) if copied else c for c in configs)
+
+
+def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
+    """The configurations with other ways to read fewer lines of rows that do not start at them: copies and clusters."""
+    apart = [name for name, step in steps_of(shape).items() if step in range(16, LINE)]
+    for c in configs:
+        for copied in _some(apart):
+            made = replace(c, copied=tuple(sorted({*c.copied, *copied})))
+            reached = min(steps_of_rows(made, shape)) >= 16
+            shared = len(copied) < len(apart) and c.splits == 1 and reached
+            yield from [made] * bool(copied)
+            yield from (replace(made, cluster=2, cluster_axis=x) for x in (0, 1) if shared)
+
+
+def _some(names: list[str]) -> Iterator[tuple[str, ...]]:
+    """Every choice of these names, none of them first."""
+    for count in range(len(names) + 1):
+        yield from itertools.combinations(names, count)
 
 
 def _reading(c: Config, shape: GemmShape, limits: Limits) -> Config:

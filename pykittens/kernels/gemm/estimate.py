@@ -59,9 +59,14 @@ def _copies(c: Config, s: GemmShape) -> float:
     return START - 1 + moved / COPIED if moved else 0.0
 
 
+def steps_of(s: GemmShape) -> dict[str, int]:
+    """Bytes of which the places of all rows of an operand in memory are multiples, by its name."""
+    return {"a": s.a_step, "b": s.b_step}
+
+
 def steps_of_rows(c: Config, s: GemmShape) -> tuple[int, int]:
-    """Bytes of which the places of rows of A and of B, as the kernel takes them, are multiples."""
-    a, b = (LINE if name in c.copied else step for name, step in (("a", s.a_step), ("b", s.b_step)))
+    """The same for the rows of A and of B as the kernel takes them."""
+    a, b = (LINE if name in c.copied else step for name, step in steps_of(s).items())
     return (b, a) if c.swap else (a, b)
 
 
