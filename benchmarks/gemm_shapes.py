@@ -2,18 +2,16 @@
 
 Extents are log-uniform, in strata of the number of operations, in all layouts; `--odd` draws rows that the copy engine
 does not reach, and measures the product of the next aligned extents beside each. `--candidates 24` measures as many
-configurations of each shape, from which the constants of the estimate are fitted; `--fit` reads such a file and says
-how far the pick of the estimate as it is now would be from the fastest one.
+configurations of each shape, to which benchmarks/gemm_fit.py fits the rates of the estimate.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,6 @@ from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
-from pykittens.kernels.gemm.estimate import estimate  # noqa: E402
 from pykittens.kernels.gemm.tune import contenders  # noqa: E402
 from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 from pykittens.runtime import driver  # noqa: E402
@@ -164,25 +161,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return record.markdown(heads, sorted(map(cells, rows), key=lambda x: x[5]))
 
 
-# -- the fit ---------------------------------------------------------------------------------------
-
-
-def refitted(rows: Sequence[dict[str, Any]], limits: Limits) -> Iterator[dict[str, Any]]:
-    """The rows with the pick of today's estimate among the measured configurations."""
-    for row in rows:
-        shape = GemmShape(**row["shape"])
-        found = {
-            name: Config(
-                **{**row["configs"][name], "copied": tuple(row["configs"][name]["copied"])}
-            )
-            for name in row["us"]
-        }
-        if found:
-            yield {**row, "pick": min(found, key=lambda n: estimate(found[n], shape, limits))}
-
-
 def main() -> None:
-    """Measure, print and write; or read a file and say what the estimate would pick."""
+    """Measure, print and write."""
     parser = record.parser(__doc__, rounds=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
@@ -190,12 +170,7 @@ def main() -> None:
     parser.add_argument("--odd", action="store_true", help="extents that are no multiples of 8")
     parser.add_argument("--candidates", type=int, default=1, help="configurations of each shape")
     parser.add_argument("--compile-seconds", type=float, default=240)
-    parser.add_argument("--fit", type=Path, nargs="+", help="results with candidates")
     options = parser.parse_args()
-    if options.fit:
-        rows = [r for path in options.fit for r in json.loads(path.read_text())["rows"]]
-        print(summary(list(refitted(rows, limits_of(torch.empty(0))))))
-        return
     limits, arch = limits_of(torch.empty(0, device="cuda")), driver.device(0).arch
     problems = drawn(options.seed, options.count, options.section, options.odd)
     if options.odd:

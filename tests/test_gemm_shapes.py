@@ -1,7 +1,6 @@
 """benchmarks/gemm_shapes.py: it draws shapes of all strata, and tells how far a pick is from the fastest candidate."""
 
 import json
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykittens.cli.arguments import load
+from pykittens.kernels.gemm.estimate import RATES, estimate
 from pykittens.kernels.limits import limits_of
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -68,21 +68,27 @@ def test_every_layout_is_measured_and_the_pick_told_beside_the_fastest(shapes):
     assert "20 x 33 x 70 | A.T @ B | drawn" in shapes.table(rows)
 
 
-def test_a_fit_picks_by_the_estimate_among_what_was_measured(shapes, tmp_path, monkeypatch, capsys):
-    limits = limits_of(torch.empty(0))
-    case = shapes.Case.of(shapes.drawn(1, 6)[3], limits, 6)
-    first, *others = case.ways
-    assert {(c.cluster, c.cluster_axis) for c in case.ways.values()} >= {(4, 0), (4, 1)}
-    us = {name: 10.0 for name in case.ways} | {others[-1]: 5.0}
-    configs = {name: json.loads(json.dumps(vars(c))) for name, c in case.ways.items()}
-    row = {
-        **{"shape": vars(case.shape), "layout": "A @ B", "kind": "drawn", "work": 2e10},
-        **{"pick": others[0], "us": us, "library_us": 10.0, "configs": configs},
-    }
-    (again,) = shapes.refitted([row], limits)
-    assert again["pick"] == first
-    path = tmp_path / "found.json"
-    path.write_text(json.dumps({"rows": [row]}))
-    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", "--fit", str(path)])
-    shapes.main()
-    assert "| 1.000 | 1.000 | 1.000 | 0.500 | 0.500 |" in capsys.readouterr().out
+def rows_of(shapes, truth, count):
+    """Rows of drawn products whose candidates take what an estimate by other rates says."""
+    rows, limits = [], limits_of(torch.empty(0))
+    for p in shapes.drawn(1, count, odd=True):
+        case = shapes.Case.of(p, limits, 4)
+        us = {name: estimate(c, case.shape, limits, truth) for name, c in case.ways.items()}
+        configs = json.loads(json.dumps({name: vars(c) for name, c in case.ways.items()}))
+        rows.append({"shape": vars(case.shape), "us": us, "configs": configs})
+    return rows
+
+
+def test_a_fit_finds_the_rates_by_which_candidates_take_their_times(shapes, tmp_path, capsys):
+    truth = replace(RATES, start=RATES.start * 1.3, lanes=RATES.lanes / 1.3)
+    path, fit = tmp_path / "found.json", load(BENCHMARKS / "gemm_fit.py")
+    path.write_text(json.dumps({"rows": rows_of(shapes, truth, 6)}))
+    rates = fit.main([str(path), "--folds", "2"])
+    limits, measured = limits_of(torch.empty(0)), fit.read([path])
+    assert len(measured) == 6
+    assert fit.loss(measured, truth, limits) == 0
+    before, after = (fit.loss(measured, x, limits) for x in (RATES, rates))
+    assert after < before / 10
+    told = capsys.readouterr().out
+    assert "6 shapes, as it is: " in told
+    assert "fitted to all: 1.000 of the fastest" in told

@@ -1,62 +1,87 @@
-"""Estimates of the time of a product on an H200, by which a configuration is picked.
+"""Estimates of the time of a product, by which a configuration is picked.
 
-Constants were fitted to products of 1 to 16384 rows; they are in cycles unless stated (docs/tuning/gemm.md).
+The time is that of the slowest of four resources (products of the tensor cores and what they load from the L2 cache,
+power, memory, lines outside of tensors), and fixed costs. Rates were measured on an H200 (docs/tuning/gemm.md);
+`benchmarks/gemm_fit.py` fits them to measured products.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pykittens.kernels.gemm.config import LINE, Config, GemmShape, extents, scaled, work
 from pykittens.kernels.limits import Limits
 
-CLOCK = 1840  # cycles per microsecond
-PRODUCTS = 4096  # bytes of A times bytes of B that a multiprocessor multiplies per cycle
-POWER = 706e6  # operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits
-MEMORY = 4.25e6  # bytes per microsecond
-CACHE = 87  # bytes per cycle that a multiprocessor reads from the L2 cache
-APART = 73  # the same if blocks have several tiles and do not read the same line at the same time
-OUTSIDE = (
-    12  # rows of 128 bytes outside their tensor that all multiprocessors together fill per cycle
-)
-START = 3.3  # microseconds that a launch takes
-SKEWED = 24  # bytes per cycle that lanes load to shared memory from rows at any address
-COPIED = 3.9e6  # bytes per microsecond that a launch before the product reads and writes
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates and costs. Cycles are those of a multiprocessor, and so are rates by cycle unless stated."""
+
+    clock: float = 1840  # cycles per microsecond
+    products: float = 4096  # bytes of A times bytes of B that are multiplied per cycle
+    power: float = (
+        706e6  # operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits
+    )
+    memory: float = 4.25e6  # bytes per microsecond
+    copies: float = 3.9e6  # bytes per microsecond that a launch before the product reads and writes
+    cache: float = 87  # bytes per cycle from the L2 cache
+    apart: float = (
+        73  # the same if blocks have several tiles and do not read the same line at the same time
+    )
+    lanes: float = 24  # bytes per cycle that lanes load to shared memory from rows at any address
+    # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
+    outside: float = 12
+
+    start: float = 3.3  # microseconds of a launch
+    overlap: float = 1.0  # microseconds less if it starts while the launch before it ends
+    step: float = 19  # cycles of a step of 128 bytes beside its products
+    tile: float = 550  # cycles of a tile beside its steps and elements
+    store: float = 0.054  # cycles of an element that is stored
+    operand: float = 0.03  # more with operands of the epilogue or an activation
+    turns: float = 0.012  # less if warpgroups store in turns, and the next tile hides it
+    half_line: float = 0.1  # the part by which products are slower whose boxes are half a line
+    scales: float = 140  # cycles of a product that is scaled, beside its elements
+    scaled: float = 1 / 183  # cycles of an element that is scaled
+    pieces: float = 20  # cycles of each piece after the first
+
+    visible: float = 0.11  # the part of the time of the L2 cache that nothing hides
+    hidden: float = 0.05  # the part of the whole time that hides lines outside of tensors
+    uneven: float = (
+        0.27  # what of the memory's time some blocks take that have one tile more than others
+    )
+    idle: float = 0.09  # more time of memory if all blocks but one were idle
+    idle_swap: float = 0.02  # the same for the transposed product
+    least_busy: float = 39  # multiprocessors that are enough for all of the memory's rate
+
+    passing: float = 2.2  # microseconds in which blocks of a split tile exchange sums
+    finishing: float = 0.5  # more if several finish parts
+    passed: float = 6.4e-7  # microseconds of a sum that is exchanged by all blocks
+    added: float = 1e-4  # microseconds of a sum that a block adds
+    cluster: float = 0.3  # microseconds for the start of clusters
+    clustered: float = 0.01  # the part by which their blocks wait for each other
 
 
-def estimate(config: Config, shape: GemmShape, limits: Limits) -> float:
-    """Estimated microseconds of a product: the longest of computing, power and memory, plus overheads."""
-    c, s, blocks = config, shape, limits.multiprocessors
+RATES = Rates()
+
+
+def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RATES) -> float:
+    """Estimated microseconds of a product."""
+    c, s, r, blocks = config, shape, rates, limits.multiprocessors
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0
-    parts = tiles * c.splits
-    waves, busy = -(-parts // blocks), min(parts, blocks)
-    loaded = _loaded(c, s)
-    compute = waves * _tile(c, s, -(-steps // c.splits), loaded, tiles > blocks) / CLOCK
-    power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (POWER * (3 - s.bytes))
-    memory = _memory(c, s, parts, waves, busy, blocks)
+    parts, loaded = tiles * c.splits, _loaded(c, s)
+    of_tile = _tile(c, s, r, -(-steps // c.splits), loaded, tiles > blocks)
+    compute = -(-parts // blocks) * of_tile / r.clock
+    power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
+    memory = _memory(c, s, r, parts, blocks)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
-    cache = tiles * steps * loaded / blocks / CACHE / CLOCK
-    overhead = START + (_passed(c, s, tiles) if c.splits > 1 else 0.0) - 1.0 * c.overlap
-    outside = _outside(c, s) * steps / OUTSIDE / CLOCK
-    overhead += max(outside - 0.05 * longest, 0.0)  # so much is hidden
-    shared = (
-        0.3 + 0.01 * longest if c.cluster > 1 else 0.0
-    )  # blocks of a cluster wait for each other
-    return overhead + longest + 0.11 * cache + shared + _copies(c, s)
-
-
-def _passed(c: Config, s: GemmShape, tiles: int) -> float:
-    """Microseconds in which blocks exchange partial sums: the sums of all blocks, and those that one block adds."""
-    finishing = min(c.splits, c.parts)
-    sums = c.rows * c.cols * (1 + s.gated) * c.splits
-    return 2.2 + 0.5 * (finishing > 1) + 6.4e-7 * tiles * sums + 1e-4 * sums / finishing
-
-
-def _copies(c: Config, s: GemmShape) -> float:
-    """Microseconds of the copies of operands before the product."""
-    sizes = {"a": s.m * s.k, "b": s.n * s.k * (1 + s.gated)}
-    moved = 2 * s.batch * s.bytes * sum(sizes[name] for name in c.copied)
-    return START - 1 + moved / COPIED if moved else 0.0
+    cache = tiles * steps * loaded / blocks / r.cache / r.clock
+    outside = _outside(c, s) * steps / r.outside / r.clock
+    visible = r.visible * cache + max(outside - r.hidden * longest, 0.0)
+    shared = r.cluster + r.clustered * longest if c.cluster > 1 else 0.0
+    passed = _passed(c, s, r, tiles) if c.splits > 1 else 0.0
+    return r.start - r.overlap * c.overlap + longest + visible + shared + passed + _copies(c, s, r)
 
 
 def steps_of(s: GemmShape) -> dict[str, int]:
@@ -70,6 +95,21 @@ def steps_of_rows(c: Config, s: GemmShape) -> tuple[int, int]:
     return (b, a) if c.swap else (a, b)
 
 
+def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, is_followed: bool) -> float:
+    """Cycles for one tile of `steps` steps that load `loaded` bytes each; `is_followed`: the block has another tile."""
+    a, b = c.sides(s.gated)
+    multiply = max(a * b, a * 48) * c.depth / r.products + r.step * c.depth / LINE
+    if not (s.b_by_rows or c.swap) and c.cols * s.bytes % LINE:
+        multiply *= 1 + r.half_line
+    if s.blocks:
+        each = r.scales + c.rows // c.consumers * c.scaled_cols * r.scaled
+        multiply += (each + r.pieces * (c.pieces - 1)) * scaled(c, s)
+    hidden = (r.turns if is_followed else -0.002) * c.turns
+    of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
+    load = max(loaded / (r.apart if is_followed else r.cache), _by_lanes(c, s) / r.lanes)
+    return steps * max(multiply, load) + r.tile + c.rows * c.cols * of_element
+
+
 def _loaded(c: Config, s: GemmShape) -> float:
     """Bytes of a stage in whole lines: a copy of part of a line takes as long as one of the line.
 
@@ -81,9 +121,8 @@ def _loaded(c: Config, s: GemmShape) -> float:
         rows = -(-rows // line) * line
     elif not s.b_by_rows:
         cols = -(-cols // line) * line
-    sides = [
-        x * (2 - step / LINE) for x, step in zip((rows, cols), steps_of_rows(c, s), strict=True)
-    ]
+    of_a, of_b = (2 - step / LINE for step in steps_of_rows(c, s))
+    sides = [rows * of_a, cols * of_b]
     sides[1 - c.cluster_axis] /= c.cluster
     return sum(sides) * c.depth
 
@@ -102,30 +141,31 @@ def _outside(c: Config, s: GemmShape) -> int:
     return s.batch * lines * c.depth // LINE
 
 
-def _tile(c: Config, s: GemmShape, steps: int, loaded: float, is_followed: bool) -> float:
-    """Cycles for one tile of `steps` steps that load `loaded` bytes each; `is_followed`: the block has another tile."""
-    a, b = c.sides(s.gated)
-    multiply = max(a * b, a * 48) * c.depth / PRODUCTS + 19 * c.depth / LINE
-    if not (s.b_by_rows or c.swap) and c.cols * s.bytes % LINE:
-        multiply *= 1.1  # boxes of half a line
-    if s.blocks:
-        each = 140 + c.rows // c.consumers * c.scaled_cols / 183
-        multiply += (each + 20 * (c.pieces - 1)) * scaled(c, s)
-    hidden = (0.012 if is_followed else -0.002) * c.turns  # of storing, hidden by the next tile
-    store = c.rows * c.cols * (0.054 - hidden + 0.03 * (s.activation or s.operands > 0))
-    load = loaded / (APART if is_followed else CACHE)
-    return steps * max(multiply, load, _by_lanes(c, s) / SKEWED) + 550 + store
-
-
-def _memory(c: Config, s: GemmShape, tiles: int, waves: int, busy: int, blocks: int) -> float:
+def _memory(c: Config, s: GemmShape, r: Rates, tiles: int, blocks: int) -> float:
     """Microseconds of memory reads and writes."""
     moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
-    idle = 1 + 0.27 * (waves * busy / tiles - 1)  # some blocks have one tile more than others
+    waves, busy = -(-tiles // blocks), min(tiles, blocks)
+    more = 1 + r.uneven * (waves * busy / tiles - 1)
     # Two multiprocessors share a path to memory: if some have it alone, the others finish later.
     alone = (blocks - busy) / blocks if not c.swap and 0.65 < busy / blocks < 0.9 else 0.0
-    memory = moved / MEMORY * max(1, 39 / busy) * idle * (1 + 0.3 * alone)
-    memory *= 1 + (0.02 if c.swap else 0.09) * (1 - busy / blocks)
+    memory = moved / r.memory * max(1, r.least_busy / busy) * more * (1 + 0.3 * alone)
+    memory *= 1 + (r.idle_swap if c.swap else r.idle) * (1 - busy / blocks)
     if c.swap and c.rows == 256:  # boxes of 256 rows of weights
         far = tiles > blocks or tiles < 0.35 * blocks
         memory *= 1.05 if far else 1.06 if s.b_by_rows or c.cols <= 32 else 0.99
     return memory
+
+
+def _passed(c: Config, s: GemmShape, r: Rates, tiles: int) -> float:
+    """Microseconds in which blocks exchange partial sums: the sums of all blocks, and those that one block adds."""
+    finishing = min(c.splits, c.parts)
+    sums = c.rows * c.cols * (1 + s.gated) * c.splits
+    fixed = r.passing + r.finishing * (finishing > 1)
+    return fixed + r.passed * tiles * sums + r.added * sums / finishing
+
+
+def _copies(c: Config, s: GemmShape, r: Rates) -> float:
+    """Microseconds of the copies of operands before the product."""
+    sizes = {"a": s.m * s.k, "b": s.n * s.k * (1 + s.gated)}
+    moved = 2 * s.batch * s.bytes * sum(sizes[name] for name in c.copied)
+    return r.start - 1 + moved / r.copies if moved else 0.0
