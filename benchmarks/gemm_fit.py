@@ -27,6 +27,7 @@ from pykittens.kernels.gemm.estimate import RATES, Rates, estimate  # noqa: E402
 from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 
 NAMES = [f.name for f in fields(Rates)]
+DIVISORS = NAMES[: NAMES.index("outside") + 1]  # rates, which no estimate can leave out
 CHANGES = (1.3, 1.1, 1.03, 1 / 1.03, 1 / 1.1, 1 / 1.3)
 CLOSE = 1.2  # of candidates that are at most so much slower than the fastest, the estimate should be right
 EXACT = 0.1  # the weight of errors of estimates beside that of picks
@@ -110,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> Rates:
     for name, was in asdict(RATES).items():
         left_out: dict[str, Any] = {name: 0.0}
         now, without = getattr(rates, name), "-"
-        if was < 1000 and name not in ("cache", "apart", "lanes", "outside"):  # a cost, no rate
+        if name not in DIVISORS:
             without = told(shapes, replace(rates, **left_out), limits)
         print(f"{name:10} {was:12.5g} -> {now:12.5g}   without: {without}")
     return rates

@@ -23,7 +23,8 @@ class Limits:
     """The limits of a GPU for the programs of its target.
 
     shared_bytes: the most shared memory of a block. warpgroups: whether the warps of a warpgroup multiply together.
-    multiprocessors: their number, and l2_bytes: the size of the L2 cache; those of an H200 if there is no GPU.
+    multiprocessors: their number; l2_bytes: the size of the L2 cache; memory_rate: bytes per second of the memory by
+    its data sheet; those of an H200 if there is no GPU.
     """
 
     target: str
@@ -31,6 +32,7 @@ class Limits:
     warpgroups: bool
     multiprocessors: int = H200.sms
     l2_bytes: int = H200.l2_bytes
+    memory_rate: float = H200.hbm_bytes_per_second
 
 
 def limits_of(array: Any) -> Limits:
@@ -48,9 +50,8 @@ def _limits(ordinal: int, chosen: str) -> Limits:
     device = driver.device(ordinal)
     target = target_for(device.arch, chosen)
     shared_bytes = min(target.shared_bytes, device.shared_bytes_per_block_optin)
-    return Limits(
-        target.name, shared_bytes, target.warpgroups, device.multiprocessors, device.l2_bytes
-    )
+    sizes = device.multiprocessors, device.l2_bytes, device.memory_rate
+    return Limits(target.name, shared_bytes, target.warpgroups, *sizes)
 
 
 def first_that_fits(

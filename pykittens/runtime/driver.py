@@ -82,6 +82,7 @@ _NOT_INITIALIZED = (
 OUT_OF_MEMORY, NOT_READY = 2, 600
 # Attributes of a device, of a function and of a pointer.
 _MAX_THREADS, _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_OPTIN = 1, 16, 38, 75, 76, 97
+_MEMORY_KILOHERTZ, _MEMORY_BITS = 36, 37
 _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 1, 8
 _DEVICE_ORDINAL = 9
 _PORTABLE, _DEVICE_MAP = 1, 2  # host memory for all contexts, mapped to the device
@@ -127,7 +128,8 @@ class Device:
     """One GPU, as the driver describes it.
 
     `capability` is (9, 0) on Hopper; `shared_bytes_per_block_optin` is the most shared memory that a
-    block may request, static and dynamic together; `max_threads` is the most threads of a block.
+    block may request, static and dynamic together; `max_threads` is the most threads of a block; `memory_rate` is
+    that of the memory's pins in bytes per second, of which kernels reach nine tenths.
     """
 
     ordinal: int
@@ -137,6 +139,7 @@ class Device:
     l2_bytes: int
     shared_bytes_per_block_optin: int
     max_threads: int
+    memory_rate: float
 
     @property
     def arch(self) -> str:
@@ -184,6 +187,10 @@ def device(ordinal: int) -> Device:
         l2_bytes=attribute(_L2_BYTES),
         shared_bytes_per_block_optin=attribute(_SHARED_OPTIN),
         max_threads=attribute(_MAX_THREADS),
+        memory_rate=2e3
+        * attribute(_MEMORY_KILOHERTZ)
+        * attribute(_MEMORY_BITS)
+        / 8,  # two bits a cycle
     )
 
 

@@ -37,7 +37,8 @@ def machine(monkeypatch: pytest.MonkeyPatch):
 
     def with_cards(*capabilities: tuple[int, int]) -> None:
         cards = [
-            Device(n, f"card {n}", c, 132, 2**25, 232448, 1024) for n, c in enumerate(capabilities)
+            Device(n, f"card {n}", c, 132, 2**25, 232448, 1024, 4.8e12)
+            for n, c in enumerate(capabilities)
         ]
         monkeypatch.setattr(driver, "device_count", lambda: len(cards))
         monkeypatch.setattr(driver, "device", lambda ordinal: cards[ordinal])

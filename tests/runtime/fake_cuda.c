@@ -41,6 +41,8 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     switch (attribute) {
     case 1: *value = 1024; break;
     case 16: *value = asked("FAKE_CUDA_MULTIPROCESSORS", 132); break;
+    case 36: *value = 3125000; break;
+    case 37: *value = 6144; break;
     case 38: *value = 50 << 20; break;
     case 75: *value = 9; break;
     case 76: *value = 0; break;

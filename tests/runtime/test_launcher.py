@@ -74,7 +74,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 
 def launcher(*slots: SlotKind, block: int = 32, shared: int = 0, **how: bool) -> Launcher:
-    gpu = Device(0, "a GPU", (9, 0), 132, 50 << 20, 232448, 1024)
+    gpu = Device(0, "a GPU", (9, 0), 132, 50 << 20, 232448, 1024, 4.8e12)
     return Launcher(Function(0xF00D_0000_0001, "add", gpu), slots, block, shared, **how)
 
 

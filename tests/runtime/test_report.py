@@ -61,7 +61,7 @@ class FakeGpu(FakeDriver):
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     fake = FakeGpu()
-    device = Device(0, "a GPU", (9, 0), 132, 50 << 20, 232448, 1024)
+    device = Device(0, "a GPU", (9, 0), 132, 50 << 20, 232448, 1024, 4.8e12)
     monkeypatch.setattr(driver, "library", lambda: fake)
     monkeypatch.setattr(driver, "device", lambda ordinal: device)
     report.report_of.cache_clear()

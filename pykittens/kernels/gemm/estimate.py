@@ -22,8 +22,10 @@ class Rates:
     power: float = (
         706e6  # operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits
     )
-    memory: float = 4.25e6  # bytes per microsecond
-    copies: float = 3.9e6  # bytes per microsecond that a launch before the product reads and writes
+    memory: float = 0.885  # the part of the memory's rate by its data sheet that a product reaches
+    copies: float = (
+        0.8125  # the part that a launch before the product reaches, which reads and writes
+    )
     cache: float = 87  # bytes per cycle from the L2 cache
     apart: float = (
         73  # the same if blocks have several tiles and do not read the same line at the same time
@@ -74,14 +76,15 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     of_tile = _tile(c, s, r, -(-steps // c.splits), loaded, tiles > blocks)
     compute = -(-parts // blocks) * of_tile / r.clock
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
-    memory = _memory(c, s, r, parts, blocks)
+    memory = _memory(c, s, r, parts, limits)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     cache = tiles * steps * loaded / blocks / r.cache / r.clock
     outside = _outside(c, s) * steps / r.outside / r.clock
     visible = r.visible * cache + max(outside - r.hidden * longest, 0.0)
     shared = r.cluster + r.clustered * longest if c.cluster > 1 else 0.0
     passed = _passed(c, s, r, tiles) if c.splits > 1 else 0.0
-    return r.start - r.overlap * c.overlap + longest + visible + shared + passed + _copies(c, s, r)
+    copied = _copies(c, s, r, limits) if c.copied else 0.0
+    return r.start - r.overlap * c.overlap + longest + visible + shared + passed + copied
 
 
 def steps_of(s: GemmShape) -> dict[str, int]:
@@ -141,14 +144,16 @@ def _outside(c: Config, s: GemmShape) -> int:
     return s.batch * lines * c.depth // LINE
 
 
-def _memory(c: Config, s: GemmShape, r: Rates, tiles: int, blocks: int) -> float:
+def _memory(c: Config, s: GemmShape, r: Rates, tiles: int, limits: Limits) -> float:
     """Microseconds of memory reads and writes."""
+    blocks = limits.multiprocessors
     moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
     waves, busy = -(-tiles // blocks), min(tiles, blocks)
     more = 1 + r.uneven * (waves * busy / tiles - 1)
     # Two multiprocessors share a path to memory: if some have it alone, the others finish later.
     alone = (blocks - busy) / blocks if not c.swap and 0.65 < busy / blocks < 0.9 else 0.0
-    memory = moved / r.memory * max(1, r.least_busy / busy) * more * (1 + 0.3 * alone)
+    rate = r.memory * limits.memory_rate / 1e6
+    memory = moved / rate * max(1, r.least_busy / busy) * more * (1 + 0.3 * alone)
     memory *= 1 + (r.idle_swap if c.swap else r.idle) * (1 - busy / blocks)
     if c.swap and c.rows == 256:  # boxes of 256 rows of weights
         far = tiles > blocks or tiles < 0.35 * blocks
@@ -164,8 +169,8 @@ def _passed(c: Config, s: GemmShape, r: Rates, tiles: int) -> float:
     return fixed + r.passed * tiles * sums + r.added * sums / finishing
 
 
-def _copies(c: Config, s: GemmShape, r: Rates) -> float:
+def _copies(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
     """Microseconds of the copies of operands before the product."""
     sizes = {"a": s.m * s.k, "b": s.n * s.k * (1 + s.gated)}
     moved = 2 * s.batch * s.bytes * sum(sizes[name] for name in c.copied)
-    return r.start - 1 + moved / r.copies if moved else 0.0
+    return r.start - r.overlap + moved / (r.copies * limits.memory_rate / 1e6)
