@@ -55,7 +55,7 @@ def scratch(like, *shape, **words):
     return memory({"parts": Scratch(shape)}, like, **words)["parts"]
 
 
-def test_memory_of_a_narrow_dtype_takes_its_bytes(like):
+def test_memory_of_a_narrow_dtype_takes_its_bytes_in_whole_lines(like):
     asked = {"narrow": Scratch((5, 3), dtype="bf16"), "wide": Scratch((3,))}
     for some in (like, np.zeros(1)):
         found = memory(asked, some)
@@ -63,7 +63,17 @@ def test_memory_of_a_narrow_dtype_takes_its_bytes(like):
         assert tuple(found["narrow"].shape) == (5, 3)
         assert found["wide"].nbytes == 12
     first, second = (place(memory(asked, like)[name]) for name in asked)
-    assert second - first == 32
+    assert second - first == 128
+
+
+def test_rows_in_lines_start_at_them(like):
+    asked = {"first": Scratch((2, 3, 5), dtype="bf16", in_lines=True), "next": Scratch((3,))}
+    for some in (like, np.zeros(1)):
+        found = memory(asked, some)["first"]
+        assert tuple(found.shape) == (2, 3, 5)
+        assert found[0, 1:].flatten().shape == (10,)
+    first, second = (place(memory(asked, like)[name]) for name in asked)
+    assert second - first == 6 * 128
 
 
 def spans(arrays):

@@ -41,7 +41,7 @@ from pykittens.targets.cuda.warp_assignment import (
     thread_count,
 )
 from pykittens.targets.index import Index
-from pykittens.targets.lines import comment
+from pykittens.targets.lines import comment, written_out
 from pykittens.targets.names import kernel_name
 from pykittens.targets.source import Slot, Source, memory_type, scalar_type
 from pykittens.targets.target import Target
@@ -183,7 +183,7 @@ def _body(e: CudaEmitter, at: Allocation) -> list[str]:
             e.line("earlier_launches_wait();")
         if _last_producer(kernel) is None:
             e.line("next_launch_start();")
-    return e.lines + outside + roles
+    return written_out(e.lines + outside + roles)
 
 
 def starts_early(kernel: Kernel, target: Target) -> bool:
