@@ -21,6 +21,7 @@ from torch.compiler import is_dynamo_compiling
 from pykittens.errors import ArgumentError, KernelError, Loc
 from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.calls import MAX_FORMS
+from pykittens.torch.host_call import HostCall
 from pykittens.torch.operands import Operands, description
 from pykittens.torch.registration import (
     AUTOCAST,
@@ -30,6 +31,7 @@ from pykittens.torch.registration import (
     form_of,
     has_tangents,
     is_direct,
+    is_intercepted,
     is_special,
     needs_gradient,
 )
@@ -118,6 +120,8 @@ class Operator:
 
     def call(self, tensors: tuple[Any, ...], options: tuple[Any, ...], fallback: bool) -> Any:
         """The result of a call of the function; without a kernel, PyTorch's if `fallback`, else an ArgumentError."""
+        if (found := self.direct(tensors, options)) is not None:
+            return found
         form = form_of(tensors, options)
         call = None if form is None else self._known.get(form)
         if call is not None:
@@ -141,6 +145,17 @@ class Operator:
         if is_dynamo_compiling():
             return self.op(*args)  # raises the error
         raise self.error(args, *of.refusal)
+
+    def direct(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        """What the host function returns, if it alone sees the call, and one of this form has passed the check; else None."""
+        if (
+            not isinstance(self.run, HostCall)
+            or is_intercepted()
+            or profiler._is_profiler_enabled
+            or needs_gradient(*tensors)
+        ):
+            return None
+        return self.run.launch(tensors, options)
 
     def launch(self, *args: Any) -> Any:
         """The result of a call whose arguments have passed the check."""

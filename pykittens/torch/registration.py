@@ -34,19 +34,24 @@ LIBRARY = torch.library.Library("pykittens", "DEF")
 AUTOCAST = {"AutocastCUDA": "cuda", "AutocastCPU": "cpu"}
 
 
+def is_intercepted() -> bool:
+    """Whether a compiler, a mode, a transform or autocast must see all calls."""
+    return bool(
+        is_dynamo_compiling()  # first: what follows is for eager mode
+        or _len_torch_dispatch_stack()
+        or _len_torch_function_stack()
+        or _are_functorch_transforms_active()
+        or _is_any_autocast_enabled()
+    )
+
+
 def form_of(tensors: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The options of a call, and the dtype, shape and layout of each tensor; None if the dispatcher must take the call.
 
     Tensors without memory and negated views have the same form as others. Host functions refuse them. So do those that
     a transform of torch.func has wrapped, after its end, such as the ones that it kept for a gradient.
     """
-    if (
-        is_dynamo_compiling()  # first: what follows is for eager mode
-        or _len_torch_dispatch_stack()
-        or _len_torch_function_stack()
-        or _are_functorch_transforms_active()
-        or _is_any_autocast_enabled()
-    ):
+    if is_intercepted():
         return None
     form: list[Any] = [options]
     try:
