@@ -51,8 +51,11 @@ def form_of(tensors: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...]
     Tensors without memory and negated views have the same form as others. Host functions refuse them. So do those that
     a transform of torch.func has wrapped, after its end, such as the ones that it kept for a gradient.
     """
-    if is_intercepted():
-        return None
+    return None if is_intercepted() else plain_form_of(tensors, options)
+
+
+def plain_form_of(tensors: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The form of a call that is not intercepted."""
     form: list[Any] = [options]
     try:
         hash(options)
@@ -81,6 +84,11 @@ def is_direct(*tensors: Any) -> bool:
 def is_special(args: Sequence[Any]) -> bool:
     """Whether an argument is a tensor without memory, a negated view, not strided or a transform's, which has ended."""
     return any([isinstance(x, Tensor) and _is_special(x) for x in args])
+
+
+def are_wrapped(args: Sequence[Any]) -> bool:
+    """Whether an argument is a tensor that a transform has wrapped, which has ended or not."""
+    return any([isinstance(x, Tensor) and is_gradtrackingtensor(x) for x in args])
 
 
 def _is_special(x: Tensor) -> bool:
