@@ -172,7 +172,7 @@ class Operator:
         return self.record(*args) if is_recorded else self.run(*args)
 
     def _known_to_host(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
-        """What the host function returns for a call of a form that it knows; None if the profiler must see the operator."""
+        """What the host function returns if it knows the form of a call, and no profiler is to see it; else None."""
         if self.host is None or profiler._is_profiler_enabled:
             return None
         return self.host.launch(tensors, options)
