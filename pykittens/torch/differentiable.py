@@ -70,7 +70,7 @@ class Differentiable:
             way=self.way,
         )
         of_backward = [*needed, "gradient", *more, *kept, *ends]
-        if hasattr(self.forward, "calls"):
+        if hasattr(self.forward, "calls"):  # a HostFunction
             words, count = self.operator.words, len(given)
             names = " ".join(words[:count]), " ".join(words[count:])
             self.operator.host = HostCall(cast(HostFunction, self.forward), *names)
@@ -88,9 +88,7 @@ class Differentiable:
     def call(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """The result of a call, with the state if that is asked for; an ArgumentError if there is no kernel."""
         found = self.operator.call(tensors, options, False)
-        if not self.has_state or isinstance(
-            found, Tensor
-        ):  # what the host function returns if no state is asked for
+        if not self.has_state or isinstance(found, Tensor):  # the host function's, without a state
             return found
         return found[:2] if options[-1] else found[0]
 

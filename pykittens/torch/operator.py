@@ -116,7 +116,7 @@ class Operator:
             self._apply = function_of(name, forward=forward, backward=self.backward)
             # Past what Function.apply does in Python for transforms, which takes 3 us.
             self._apply_plain = super(Function, self._apply.__self__).apply  # type: ignore
-            self.recorded = self.recorded or self._apply
+            self.recorded = self.recorded or self.apply
         self.host: HostCall | None = self.run if isinstance(self.run, HostCall) else None
         # The forms of calls that have passed the check, each with `run` or `rearranged`.
         self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
