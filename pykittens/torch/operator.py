@@ -49,8 +49,9 @@ class Operator:
     schema: as torch.library takes it. Tensors come first, options after them; all functions take them in this order.
 
     check(operands, *options): states shapes, dtypes and results as a host function of the library does, and raises
-    operands.fail(...) if there is no kernel. run(*args): the result of a call that passed the check. fallback(*args):
-    PyTorch's result. rearranged(*args): the result of a call for which the check called operands.rearrange(...).
+    operands.fail(...) if there is no kernel. run(*args): the result of a call that passed the check; a HostCall if a
+    host function does all of it, which takes the least time. fallback(*args): PyTorch's result. rearranged(*args):
+    the result of a call for which the check called operands.rearrange(...).
 
     setup(ctx, args, result), backward(ctx, *gradients): setup_context and backward of a torch.autograd.Function, whose
     `apply` is the operator's. forward(ctx, *args): the result, if more than arguments and result is to be kept; not
