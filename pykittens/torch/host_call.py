@@ -35,7 +35,11 @@ class HostCall:
         tensors, options = args[:count], args[count:]
         result = self.launch(tensors, options)
         if result is None:
-            result = self._launch_first(tensors, dict(zip(self.options, options, strict=True)))
+            words = dict(zip(self.options, options, strict=True))
+            found = self._find(tensors, words, self._key)
+            given = dict(zip(self.tensors, tensors, strict=True)) | words | self.constants
+            plan, calls = self.function.plan(**given), self.function.calls
+            result = launch_first(calls, plan, found, self.tensors, tensors, words)
         return result if self.returns else None
 
     def launch(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
@@ -45,9 +49,3 @@ class HostCall:
         if prepared is not None and (prepared.is_fixed or prepared.holds(values)):
             return prepared.launch(values, stream, tensors, words)
         return None
-
-    def _launch_first(self, tensors: tuple[Any, ...], words: dict[str, Any]) -> Any:
-        found = self._find(tensors, words, self._key)
-        given = dict(zip(self.tensors, tensors, strict=True))
-        plan = self.function.plan(**given, **words, **self.constants)
-        return launch_first(self.function.calls, plan, found, self.tensors, tensors, words)
