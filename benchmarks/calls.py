@@ -1,4 +1,4 @@
-"""Host time of calls: repeated, with other tensors in rotation and with new numbers, beside torch.mm.
+"""Host time of calls: repeated, with other tensors in rotation and with new numbers, beside those of PyTorch.
 
 --beside names the checkout of another revision to compare with. Each tree has a process on the same core, and the
 processes measure each call in alternation, because the speed of a host drifts more than revisions differ. A figure is
@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from typing import Any
 import record
 import torch
 from protocol import call_cost, normal
+from torch.nn import functional
 
 import pykittens as pk
 from pykittens.kernels.attention import attention
 from pykittens.kernels.gemm import gemm
 from pykittens.kernels.grouped_gemm import grouped_gemm
 from pykittens.kernels.rms_norm import rms_norm
+from pykittens.torch import linear, matmul
 
 ROOT = Path(__file__).resolve().parents[1]
 ROTATING = 7
@@ -59,6 +62,28 @@ def rotating(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
     return lambda: next(each)()
 
 
+def beside_torch(device: str) -> dict[str, Callable[[], Any]]:
+    """Calls that make their result, each after PyTorch's own of the same arguments."""
+    x, weight, bias = (normal(*s, device=device) for s in ((128, 128), (128, 128), (128,)))
+    right, leaf = weight.mT, weight.clone().requires_grad_()
+    # As in a model: results live for a while, so that the next have other addresses.
+    kept: dict[str, deque[Any]] = {name: deque(maxlen=ROTATING) for name in ("mm", "gemm")}
+    return {
+        "torch.mm": lambda: torch.mm(x, right),
+        "gemm": lambda: gemm(x, weight),
+        "torch.mm, results kept": lambda: kept["mm"].append(torch.mm(x, right)),
+        "gemm, results kept": lambda: kept["gemm"].append(gemm(x, weight)),
+        "torch.matmul": lambda: torch.matmul(x, right),
+        "pykittens.torch.matmul": lambda: matmul(x, right),
+        "F.linear": lambda: functional.linear(x, weight),
+        "pykittens.torch.linear": lambda: linear(x, weight),
+        "F.linear, bias": lambda: functional.linear(x, weight, bias),
+        "pykittens.torch.linear, bias": lambda: linear(x, weight, bias),
+        "F.linear, a gradient": lambda: functional.linear(x, leaf),
+        "pykittens.torch.linear, a gradient": lambda: linear(x, leaf),
+    }
+
+
 def contenders() -> dict[str, Callable[[], Any]]:
     """The calls by name; tensors are small, so that the GPU finishes before the host."""
     sets = [[normal(128, 128) for _ in range(3)] for _ in range(ROTATING)]
@@ -74,7 +99,6 @@ def contenders() -> dict[str, Callable[[], Any]]:
         "gemm, out": lambda: gemm(a, b, out),
         "gemm, out, with a keyword": lambda: gemm(a, b, out, transpose_b=False),
         "gemm, out, in turn": rotating([lambda s=s: gemm(*s) for s in sets]),  # type: ignore[misc]
-        "gemm": lambda: gemm(a, b),
         "gemm, bias and gelu": lambda: gemm(a, b, out, bias=bias, activation="gelu"),
         "gemm, split": lambda: gemm(few, weights, narrow),
         "gemm, a new alpha": lambda: gemm(a, b, out, alpha=next(numbers)),
@@ -88,6 +112,7 @@ def contenders() -> dict[str, Callable[[], Any]]:
         "in place, two in turn": rotating([lambda: halved(x, x), lambda: halved(y, y)]),
         "a grid of a number": lambda: some_rows(*tall, 7),
         "a grid of a new number": lambda: some_rows(*tall, next(counts)),
+        **beside_torch("cuda"),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, Protocol, cast
@@ -14,7 +14,7 @@ from pykittens import kernels
 from pykittens.errors import ArgumentError
 from pykittens.ir.signature import signature_of
 from pykittens.kernels.plan import Plan, Prepared, Source
-from pykittens.runtime.calls import Calls, element_name
+from pykittens.runtime.calls import Calls, Found, element_name
 from pykittens.runtime.dynamo import leave_out
 
 
@@ -95,21 +95,10 @@ def host_function(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> 
 
     @functools.wraps(function)
     def call(*args: Any, **words: Any) -> Any:
-        prepared, form, values, stream = find(args, words)
+        found = prepared, _, values, stream = find(args, words)
         if prepared is None or not (prepared.is_fixed or prepared.holds(values)):
             plan = made.plan(*args, **words)
-            if form is None or plan.arrays.copies or not plan.steps:
-                return plan.run()
-            names = calls.names(parameters, args, words)
-            sources: dict[str, Source] = {name: name for name in words}
-            sources |= {name: i for i, name in enumerate(parameters[: len(args)])}
-            for name, x in words.items():
-                if isinstance(x, tuple | list):
-                    sources |= {element_name(name, i): (name, i) for i in range(len(x))}
-            memory = plan.memory()
-            prepared = Prepared(plan, memory, names, sources)
-            calls.keep(form, prepared)
-            return prepared.launch(values, stream, args, words, memory)
+            return launch_first(calls, plan, found, parameters, args, words)
         return prepared.launch(values, stream, args, words)
 
     leave_out(
@@ -120,6 +109,33 @@ def host_function(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> 
     made = cast(HostFunction, call)
     made.plan, made.forget, made.calls = _planning(function, numbers), calls.forget, calls
     return made
+
+
+def launch_first(
+    calls: Calls[Prepared],
+    plan: Plan,
+    found: Found[Prepared],
+    parameters: Sequence[str],
+    args: tuple[Any, ...],
+    words: Mapping[str, Any],
+) -> Any:
+    """Launch the plan of a call, and keep it prepared for all calls of its form; the result of the call.
+
+    found: what `calls` found for these arguments. parameters: the plan's names of the positional ones.
+    """
+    _, form, values, stream = found
+    if form is None or plan.arrays.copies or not plan.steps:
+        return plan.run()
+    names = calls.names(parameters, args, words)
+    sources: dict[str, Source] = {name: name for name in words}
+    sources |= {name: i for i, name in enumerate(parameters[: len(args)])}
+    for name, x in words.items():
+        if isinstance(x, tuple | list):
+            sources |= {element_name(name, i): (name, i) for i in range(len(x))}
+    memory = plan.memory()
+    prepared = Prepared(plan, memory, names, sources)
+    calls.keep(form, prepared)
+    return prepared.launch(values, stream, args, words, memory)
 
 
 def _planning(function: Callable[..., Plan], numbers: Mapping[str, Any]) -> Callable[..., Plan]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from pykittens.kernels.library import HostFunction
+from pykittens.torch.host_call import HostCall
 from pykittens.torch.operands import Operands
 from pykittens.torch.operator import Operator
 
@@ -68,6 +70,10 @@ class Differentiable:
             way=self.way,
         )
         of_backward = [*needed, "gradient", *more, *kept, *ends]
+        if hasattr(self.forward, "calls"):  # a HostFunction
+            words, count = self.operator.words, len(given)
+            names = " ".join(words[:count]), " ".join(words[count:])
+            self.operator.host = HostCall(cast(HostFunction, self.forward), *names)
         self.gradients = Operator(
             f"{self.name}_backward({_tensors(of_backward)}{of_options})"
             f" -> {_results(len(with_gradient))}",
@@ -82,7 +88,7 @@ class Differentiable:
     def call(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
         """The result of a call, with the state if that is asked for; an ArgumentError if there is no kernel."""
         found = self.operator.call(tensors, options, False)
-        if not self.has_state:
+        if not self.has_state or isinstance(found, Tensor):  # the host function's, without a state
             return found
         return found[:2] if options[-1] else found[0]
 
@@ -91,7 +97,10 @@ class Differentiable:
         self.outputs(of, *options)
 
     def _run(self, *args: Any) -> Any:
-        found = self.forward(**dict(zip(self.operator.words, args, strict=True)))
+        if self.operator.host is not None:
+            found = self.operator.host(*args)
+        else:
+            found = self.forward(**dict(zip(self.operator.words, args, strict=True)))
         if not self.has_state:
             return found
         return _filled(found if isinstance(found, tuple) else (found, None))

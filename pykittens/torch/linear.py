@@ -10,6 +10,7 @@ from torch.nn import functional
 from pykittens.kernels.arrays import FLOATS, NARROW
 from pykittens.kernels.epilogue import check_activation
 from pykittens.kernels.gemm import gemm
+from pykittens.torch.host_call import HostCall
 from pykittens.torch.matmul import gradient_of_left, matmul, stacked
 from pykittens.torch.operands import Operands
 from pykittens.torch.operator import Operator
@@ -105,9 +106,7 @@ LINEAR = Operator(
     "linear(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, str activation='',"
     " bool tune=False) -> Tensor",
     _check,
-    lambda x, weight, bias, residual, activation, tune: gemm(
-        x, weight, bias=bias, activation=activation, residual=residual, tune=tune
-    ),
+    HostCall(gemm, "a b bias residual", "activation tune"),
     fallback=_of_torch,
     rearranged=_of_vector,
     setup=_setup,

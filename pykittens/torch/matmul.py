@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pykittens.kernels.arrays import FLOATS, NARROW
 from pykittens.kernels.gemm import gemm
+from pykittens.torch.host_call import HostCall
 from pykittens.torch.operands import Operands
 from pykittens.torch.operator import Operator
 
@@ -41,10 +42,6 @@ def _check(of: Operands, tune: bool) -> None:
     shape = "*lead" + " m" * ("m" in of.dims) + " n" * ("n" in of.dims)
     of.result(shape, of.dtypes("a", "b", among=NARROW), among=FLOATS)
     of.matrices("a", "b")
-
-
-def _run_into(a: Tensor, b: Tensor, out: Tensor, tune: bool) -> None:
-    gemm(a, b, out, transpose_b=False, tune=tune)
 
 
 def _flops(a: Tensor, b: Tensor, *_: Any) -> int:
@@ -118,7 +115,7 @@ def stacked(x: Tensor) -> Tensor:
 MATMUL = Operator(
     "matmul(Tensor a, Tensor b, bool tune=False) -> Tensor",
     _check,
-    lambda a, b, tune: gemm(a, b, transpose_b=False, tune=tune),
+    HostCall(gemm, "a b", "tune", transpose_b=False),
     fallback=lambda a, b, tune: torch.matmul(a, b),
     rearranged=_with_vectors,
     setup=_setup,
@@ -129,7 +126,7 @@ MATMUL = Operator(
 INTO = Operator(
     "matmul_into(Tensor a, Tensor b, Tensor(a!) out, bool tune=False) -> ()",
     _check,
-    _run_into,
+    HostCall(gemm, "a b out", "tune", returns=False, transpose_b=False),
     fallback=lambda a, b, out, tune: torch.matmul(a, b, out=out),
     rearranged=_with_vectors_into,
     flops=_flops,

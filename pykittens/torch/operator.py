@@ -15,23 +15,27 @@ from typing import Any
 
 import torch
 from torch._C import _are_functorch_transforms_active, _increment_version
-from torch.autograd import profiler
+from torch.autograd import Function, profiler
 from torch.compiler import is_dynamo_compiling
 
 from pykittens.errors import ArgumentError, KernelError, Loc
 from pykittens.runtime.arrays import torch_dtype
 from pykittens.runtime.calls import MAX_FORMS
+from pykittens.torch.host_call import HostCall
 from pykittens.torch.operands import Operands, description
 from pykittens.torch.registration import (
     AUTOCAST,
     LIBRARY,
+    are_wrapped,
     casting,
     count_flops,
     form_of,
     has_tangents,
     is_direct,
+    is_intercepted,
     is_special,
     needs_gradient,
+    plain_form_of,
 )
 from pykittens.torch.transforms import NO_FORWARD_MODE, TRANSFORMS, Transformed, function_of
 
@@ -45,8 +49,9 @@ class Operator:
     schema: as torch.library takes it. Tensors come first, options after them; all functions take them in this order.
 
     check(operands, *options): states shapes, dtypes and results as a host function of the library does, and raises
-    operands.fail(...) if there is no kernel. run(*args): the result of a call that passed the check. fallback(*args):
-    PyTorch's result. rearranged(*args): the result of a call for which the check called operands.rearrange(...).
+    operands.fail(...) if there is no kernel. run(*args): the result of a call that passed the check; a HostCall if a
+    host function does all of it, which takes the least time. fallback(*args): PyTorch's result. rearranged(*args):
+    the result of a call for which the check called operands.rearrange(...).
 
     setup(ctx, args, result), backward(ctx, *gradients): setup_context and backward of a torch.autograd.Function, whose
     `apply` is the operator's. forward(ctx, *args): the result, if more than arguments and result is to be kept; not
@@ -110,7 +115,10 @@ class Operator:
         if self.backward is not None:
             forward = self.forward or self._forward
             self._apply = function_of(name, forward=forward, backward=self.backward)
-            self.recorded = self.recorded or self._apply
+            # Past what Function.apply does in Python for transforms, which takes 3 us.
+            self._apply_plain = super(Function, self._apply.__self__).apply  # type: ignore
+            self.recorded = self.recorded or self.apply
+        self.host: HostCall | None = self.run if isinstance(self.run, HostCall) else None
         # The forms of calls that have passed the check, each with `run` or `rearranged`.
         self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
@@ -118,11 +126,18 @@ class Operator:
 
     def call(self, tensors: tuple[Any, ...], options: tuple[Any, ...], fallback: bool) -> Any:
         """The result of a call of the function; without a kernel, PyTorch's if `fallback`, else an ArgumentError."""
-        form = form_of(tensors, options)
+        form, is_recorded = None, False
+        if not is_intercepted():
+            is_recorded = needs_gradient(*tensors)
+            if not is_recorded:
+                found = self._known_to_host(tensors, options)
+                if found is not None:
+                    return found
+            form = plain_form_of(tensors, options)
         call = None if form is None else self._known.get(form)
         if call is not None:
             if call is self.run:
-                if needs_gradient(*tensors):
+                if is_recorded:
                     call = self.record
                 elif profiler._is_profiler_enabled:
                     call = self.op  # the dispatcher tells the profiler
@@ -144,10 +159,24 @@ class Operator:
 
     def launch(self, *args: Any) -> Any:
         """The result of a call whose arguments have passed the check."""
-        tensors = args[: len(self.names)]
+        if is_intercepted():
+            return self.op(*args)
+        count = len(self.names)
+        tensors = args[:count]
+        is_recorded = needs_gradient(*tensors)
+        if self.host is self.run and not is_recorded:
+            found = self._known_to_host(tensors, args[count:])
+            if found is not None:
+                return found
         if not is_direct(*tensors):
             return self.op(*args)
-        return self.record(*args) if needs_gradient(*tensors) else self.run(*args)
+        return self.record(*args) if is_recorded else self.run(*args)
+
+    def _known_to_host(self, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+        """What the host function returns if it knows the form of a call, and no profiler is to see it; else None."""
+        if self.host is None or profiler._is_profiler_enabled:
+            return None
+        return self.host.launch(tensors, options)
 
     def record(self, *args: Any) -> Any:
         """The result, recorded by autograd; an ArgumentError if no gradient of the kind asked for exists."""
@@ -161,8 +190,9 @@ class Operator:
 
     def apply(self, *args: Any) -> Any:
         """The result of the operator, recorded by autograd or by a transform."""
-        is_transformed = _are_functorch_transforms_active()
-        return (self._transformed.apply if is_transformed else self._apply)(*args)
+        if _are_functorch_transforms_active():
+            return self._transformed.apply(*args)
+        return (self._apply if are_wrapped(args) else self._apply_plain)(*args)
 
     def _forward(self, ctx: Any, *args: Any) -> Any:
         assert self.setup is not None, f"{self.function} has a backward and no setup"

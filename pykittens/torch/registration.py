@@ -34,20 +34,28 @@ LIBRARY = torch.library.Library("pykittens", "DEF")
 AUTOCAST = {"AutocastCUDA": "cuda", "AutocastCPU": "cpu"}
 
 
+def is_intercepted() -> bool:
+    """Whether a compiler, a mode, a transform or autocast must see all calls."""
+    return bool(
+        is_dynamo_compiling()  # first: what follows is for eager mode
+        or _len_torch_dispatch_stack()
+        or _len_torch_function_stack()
+        or _are_functorch_transforms_active()
+        or _is_any_autocast_enabled()
+    )
+
+
 def form_of(tensors: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The options of a call, and the dtype, shape and layout of each tensor; None if the dispatcher must take the call.
 
     Tensors without memory and negated views have the same form as others. Host functions refuse them. So do those that
     a transform of torch.func has wrapped, after its end, such as the ones that it kept for a gradient.
     """
-    if (
-        is_dynamo_compiling()  # first: what follows is for eager mode
-        or _len_torch_dispatch_stack()
-        or _len_torch_function_stack()
-        or _are_functorch_transforms_active()
-        or _is_any_autocast_enabled()
-    ):
-        return None
+    return None if is_intercepted() else plain_form_of(tensors, options)
+
+
+def plain_form_of(tensors: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The form of a call that is not intercepted."""
     form: list[Any] = [options]
     try:
         hash(options)
@@ -76,6 +84,11 @@ def is_direct(*tensors: Any) -> bool:
 def is_special(args: Sequence[Any]) -> bool:
     """Whether an argument is a tensor without memory, a negated view, not strided or a transform's, which has ended."""
     return any([isinstance(x, Tensor) and _is_special(x) for x in args])
+
+
+def are_wrapped(args: Sequence[Any]) -> bool:
+    """Whether an argument is a tensor that a transform has wrapped, which has ended or not."""
+    return any([isinstance(x, Tensor) and is_gradtrackingtensor(x) for x in args])
 
 
 def _is_special(x: Tensor) -> bool:

@@ -159,6 +159,26 @@ def test_what_is_forgotten_is_planned_anew(times: Host, launched: Callable[..., 
     assert times.plans == 2
 
 
+def test_a_result_is_made_on_the_gpu_of_the_call_whichever_is_current(
+    times: Host, launched: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, made = matrix(), []
+    times(x)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1)
+    new_empty = torch.Tensor.new_empty
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty", lambda x, *a, **w: made.append(x) or new_empty(x, *a, **w)
+    )
+    times(x)
+    assert made == []  # the prepared call asks the function that was there before
+    times.forget()
+    for _ in range(2):
+        found = times(x)
+        assert (found.shape, found.stride(), found.dtype) == (x.shape, x.stride(), x.dtype)
+    assert all(each is x for each in made)
+    assert len(made) == 3  # the first call also makes the memory of its plan
+
+
 # -- streams and threads ---------------------------------------------------------------------------
 
 

@@ -26,5 +26,8 @@ def gpu_tensors(fake: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.Tensor, "device", property(lambda self: place))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: STREAM, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    guards = torch._C._dynamo.guards
+    monkeypatch.setattr(guards, "_empty_strided_cuda", guards._empty_strided_cpu)
     with fake_driver(monkeypatch, fake):
         yield
