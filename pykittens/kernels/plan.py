@@ -189,7 +189,8 @@ class Prepared:
         ]
         self._written = [sources[n] for n in stored if n in names]
         self._increment, self._device = torch._C._increment_version, torch._C._cuda_getDevice
-        self._empty = torch._C._dynamo.guards._empty_strided_cuda
+        # What programs of torch.compile call takes a quarter of the time of new_empty; not every release has it.
+        self._empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
         # Most calls are one launch that returns the one array that it writes, and that was passed or is made.
         is_plain = not (made[1:] or plan.result[1:] or plan.steps[1:])
         of_results = [source for is_made, source in self._results if not is_made]
@@ -251,11 +252,8 @@ class Prepared:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _new(self, made: tuple[Any, Any, Any], args: Args, words: Named) -> Any:
-        """A tensor of this shape, these strides and this dtype on the GPU of the call.
-
-        The function that programs of torch.compile call takes a quarter of the time of new_empty, and no device.
-        """
-        if self._device() == self._ordinal:
+        """A tensor of this shape, these strides and this dtype on the GPU of the call."""
+        if self._empty is not None and self._device() == self._ordinal:  # it takes no device
             return self._empty(*made)
         shape, _, dtype = made
         return _argument(args, words, self._like).new_empty(shape, dtype=dtype)
