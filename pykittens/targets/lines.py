@@ -9,10 +9,8 @@ from contextlib import contextmanager
 
 from pykittens.errors import Loc
 
-SHORT, MANY = (
-    2,
-    200,
-)  # iterations of a short loop, and short loops of a program that are written out
+SHORT = 2  # iterations of a short loop
+MANY = 400  # short loops of a program that are written out
 _LOOP = re.compile(
     r"( *)UNROLL for \(int (\w+) = 0; \2 < (\d+); (?:\+\+\2|\2 \+= (\d+))\) (.*[;{])"
 )
