@@ -139,8 +139,8 @@ def test_inductor_compiles_a_transform():
 
 
 # Functions of one tensor, with whole numbers, and the same in PyTorch.
-X, WEIGHT, GROUPS = whole(3, 5), whole(7, 5, seed=1), whole(2, 5, 7, seed=3)
-DOWN, OFFS = whole(2, 7, seed=4), torch.tensor([1, 3], dtype=torch.int32)
+X, WEIGHT, GROUPS = whole(3, 5), whole(3, 5, seed=1), whole(2, 5, 3, seed=3)
+DOWN, OFFS = whole(2, 3, seed=4), torch.tensor([1, 3], dtype=torch.int32)
 
 
 def mlp(x):
@@ -153,7 +153,7 @@ PRODUCTS = {
     "square": (lambda x: matmul(x, x.mT), lambda x: x @ x.mT),
     "vector": (lambda x: matmul(x[0], WEIGHT.mT), lambda x: x[0] @ WEIGHT.to(x).mT),
     "linear": (
-        lambda x: linear(x, WEIGHT, WEIGHT[:, 0], "relu", x[:, :1].expand(3, 7)),
+        lambda x: linear(x, WEIGHT, WEIGHT[:, 0], "relu", x[:, :1].expand(3, 3)),
         lambda x: functional.linear(x, WEIGHT.to(x), WEIGHT[:, 0].to(x)).relu() + x[:, :1],
     ),
     "gated_mlp": (lambda x: gated_mlp(x, WEIGHT, WEIGHT, DOWN, "relu"), mlp),
