@@ -242,7 +242,7 @@ def test_autocast_converts_before_a_transform_keeps_anything():
 
 def test_a_product_without_a_gradient_is_refused_inside_transforms():
     one, e4m3 = torch.ones(()), torch.float8_e4m3fn
-    a, b, out = X.to(e4m3), WEIGHT.to(e4m3).mT, torch.zeros(3, 7, dtype=BF16)
+    a, b, out = X.to(e4m3), WEIGHT.to(e4m3).mT, torch.zeros(3, 3, dtype=BF16)
     with pytest.raises(ArgumentError, match="^scaled_mm: a product of fp8 has no gradient"):
         torch.func.grad(lambda s: scaled_mm(a, b, s, one).sum())(one)
     with pytest.raises(ArgumentError, match="^matmul: a product that is written to `out` has no"):
@@ -255,7 +255,7 @@ def test_functionalize_works_or_is_refused_in_a_sentence():
     x, scale = x_and_scale()
     for call in (
         lambda x: add_rows(x, scale, torch.zeros_like(x)),
-        lambda x: matmul(X, WEIGHT.mT, out=torch.zeros(3, 7, dtype=BF16)),
+        lambda x: matmul(X, WEIGHT.mT, out=torch.zeros(3, 3, dtype=BF16)),
     ):
         with pytest.raises(ArgumentError, match="functionalize does not go through an operator"):
             torch.func.functionalize(call)(x)
