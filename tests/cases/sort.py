@@ -123,7 +123,7 @@ CASES += [
 ]
 CASES += [
     _sorted(f32, 16, 16, 1, False),
-    _sorted(int64, 16, 32, 1, True),
+    _sorted(int64, 16, 16, 1, True),
     _sorted(f32, 64, 128, 4, True),
     _sorted(bf16, 128, 128, 8, False),
     _sorted(f32, 64, 256, 4, False, "values"),
