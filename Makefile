@@ -91,7 +91,7 @@ weight: venv ## lines of code by folder, beside those of a commit: make weight B
 compile: venv ## all of what `test` samples: every case compiled for each target that differs, proofs and mutants
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m units
 
-compilers: $(RELEASES:%=$(VENV)/compilers/%/.installed) ## one of three programs with an older release of NVRTC, installed in .venv/compilers
+compilers: $(RELEASES:%=$(VENV)/compilers/%/.installed) ## one of six programs with an older release of NVRTC, installed in .venv/compilers
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "compilers and not soak" tests/targets
 
 $(VENV)/compilers/%/.installed: $(INSTALLED)

@@ -59,12 +59,17 @@ def on_the_host(bench):
     return bench.GemmBench(measure=timed, device="cpu", count=lambda tensors: 2)
 
 
+def one_of_a_kind(problems):
+    """The first of each section, layout and epilogue."""
+    found = {}
+    for p in problems:
+        found.setdefault((p.section, p.transpose_b, p.fused), p)
+    return list(found.values())
+
+
 def some(bench, m=70, n=128, k=64):
     """A small one of each section, layout and epilogue."""
-    found = {}
-    for p in bench.problems():
-        found.setdefault((p.section, p.transpose_b, p.fused), replace(p, m=m, n=n, k=k))
-    return list(found.values())
+    return [replace(p, m=m, n=n, k=k) for p in one_of_a_kind(bench.problems())]
 
 
 def plain(bench):
@@ -468,12 +473,18 @@ def test_a_run_with_a_gpu_measures_writes_and_names_what_is_left_out(
     assert [r["ratio"] for r in kept["rows"]] == [1.5] * 3
 
 
-@pytest.mark.units
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of processes that fork
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-def test_the_programs_of_all_problems_compile_ahead(bench):
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(one_of_a_kind, marks=pytest.mark.units),
+        pytest.param(list, marks=pytest.mark.soak),
+    ],
+)
+def test_the_programs_of_problems_compile_ahead(bench, chosen):
     limits = limits_of(torch.empty(0))
-    assert bench.compile_ahead(bench.problems(), limits, "sm_90a") == []
+    assert bench.compile_ahead(chosen(bench.problems()), limits, "sm_90a") == []
 
 
 def test_the_shape_that_programs_are_compiled_for_is_that_of_the_problem(bench):

@@ -42,7 +42,7 @@ def exact_tokens(weights, prompt, count):
     return found
 
 
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_all_contenders_choose_the_tokens_of_float64(llama, steps):
     weights = random_weights(SMALL, 1, "cpu")
     model, prompt = Llama(SMALL, weights, 32, blocks=2), [5, 9, 2]

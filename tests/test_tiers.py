@@ -1,10 +1,10 @@
-"""The default tier has the first case of each kind, and another tier all others."""
+"""The default tier has the first case of each kind or half of all combinations, and another tier all others."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.tiers import sampled, sampled_together
+from tests.tiers import halved, sampled, sampled_together
 
 WORDS = ["add", "abs", "exp", "erf", "all"]
 
@@ -28,3 +28,19 @@ def test_cases_taken_together_are_each_in_one_of_two_parameters() -> None:
     first, others = sampled_together(WORDS, by_letter, pytest.mark.soak)
     assert (sorted(first.values[0]), [*first.marks]) == (["add", "exp"], [])
     assert (others.values[0], others.marks[0].name) == (["abs", "erf", "all"], "soak")
+
+
+def test_half_of_all_combinations_have_no_mark_and_every_two_values_meet() -> None:
+    axes = [(1, 2), (3, 4)], [5, 6], [7, 8, 9]
+    found = halved(*axes)
+    assert [case.values for case in found[:4]] == [
+        (1, 2, 5, 7),
+        (1, 2, 5, 8),
+        (1, 2, 5, 9),
+        (1, 2, 6, 7),
+    ]
+    kept = [case.values for case in found if not case.marks]
+    assert len(found) == 2 * len(kept) == 12
+    assert {mark.name for case in found for mark in case.marks} == {"soak"}
+    assert len({(a, c) for a, _, c, _ in kept}) == 4
+    assert len({(c, d) for _, _, c, d in kept}) == 6

@@ -1,8 +1,9 @@
-"""Which of the cases of a table the default tier runs: the first of each kind."""
+"""Which of the cases of a table the default tier runs: the first of each kind, or half of all combinations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -28,6 +29,20 @@ def sampled_together(
     chosen = _first(cases, kind)
     others = [c for c in cases if c not in chosen]
     return [pytest.param(chosen, id="one of a kind"), pytest.param(others, id="others", marks=rest)]
+
+
+def halved(*axes: Sequence[Any], rest: Any = pytest.mark.soak) -> list[Any]:
+    """Parameters for all combinations of the values of axes, half of which are in the tier `rest`.
+
+    A value that is a tuple is several parameters. The places of those that stay add up to even numbers, so that with
+    three axes or more every two values of two axes meet.
+    """
+    found = []
+    for chosen in itertools.product(*map(enumerate, axes)):
+        values = [x for _, v in chosen for x in (v if isinstance(v, tuple) else (v,))]
+        marks = rest if sum(place for place, _ in chosen) % 2 else ()
+        found.append(pytest.param(*values, marks=marks))
+    return found
 
 
 def _first(cases: list[Any], kind: Callable[[Any], Hashable]) -> list[Any]:

@@ -22,7 +22,7 @@ from pykittens.types.dtypes import (
     uint8,
 )
 from tests import tolerance
-from tests.cases.core import Array, Case
+from tests.cases.core import FULL, Array, Case, columns
 from tests.cases.functions import numbers as floats
 
 FLOATS, INTS = (bf16, f16, f32, e4m3, e5m2), (int8, uint8, int32, int64)
@@ -57,18 +57,21 @@ def rounded(function: Callable[..., Array], dtype: DType, to: DType) -> Callable
     return result
 
 
-def on_tiles(x: Any, y: Any, z: Any, out: Any, *functions: Any) -> None:
+def on_tiles(x: Any, y: Any, z: Any, out: Any, *functions: Any, cols: int = 48) -> None:
     """In a kernel: store function k of three tiles to out[k]."""
     pk.grid(1)
-    tiles = [pk.load(a[0, 0], rows=64, cols=48) for a in (x, y, z)]
+    tiles = [pk.load(a[0, 0], rows=64, cols=cols) for a in (x, y, z)]
     for k, function in enumerate(functions):
         pk.store(out[k, 0, 0], function(*tiles))
+
+
+LENGTH = 37  # of plain vectors: more than one element for some lanes of a warp
 
 
 def on_vectors(x: Any, y: Any, z: Any, out: Any, *functions: Any) -> None:
     """In a kernel: store function k of three plain vectors to out[k]."""
     pk.grid(1)
-    vectors = [pk.load(a, cols=131) for a in (x, y, z)]
+    vectors = [pk.load(a, cols=LENGTH) for a in (x, y, z)]
     for k, function in enumerate(functions):
         pk.store(out[k], function(*vectors))
 
@@ -106,8 +109,12 @@ def table_cases(
     ours, theirs = [f for f, _ in table.values()], [f for _, f in table.values()]
 
     @pk.kernel
-    def tiles(x, y, z, out):
+    def panels(x, y, z, out):
         on_tiles(x, y, z, out, *ours)
+
+    @pk.kernel
+    def panel(x, y, z, out):
+        on_tiles(x, y, z, out, *ours, cols=16)
 
     @pk.kernel(warps=1)
     def vectors(x, y, z, out):
@@ -125,9 +132,9 @@ def table_cases(
         )
 
     return [
-        *(case(tiles, (64, 48), dtype) for dtype in dtypes),
-        *(case(tiles, (33, 40), dtype) for dtype in dtypes[::3]),
-        *(case(vectors, (131,), dtype) for dtype in dtypes),
+        *(case(panels if d in FULL else panel, (64, columns(d)), d) for d in dtypes),
+        *(case(panels if d in FULL else panel, (33, columns(d) - 8), d) for d in dtypes[2::3]),
+        *(case(vectors, (LENGTH,), d) for d in dtypes),
     ]
 
 
@@ -136,30 +143,33 @@ def table_cases(
 
 @pk.kernel
 def fused(x, y, z, out):
-    on_tiles(x, y, z, out, pk.fma)
+    on_tiles(x, y, z, out, pk.fma, cols=pk.static(x.cols))
 
 
 @pk.kernel
 def power(x, y, z, out):
-    on_tiles(x, y, z, out, lambda a, b, c: a**b)
+    on_tiles(x, y, z, out, lambda a, b, c: a**b, cols=pk.static(x.cols))
 
 
 @pk.kernel
 def powers(x, y, z, out):
-    on_tiles(x, y, z, out, *(lambda a, b, c, n=n: a**n for n in (2, 3, 4)))
+    functions = (lambda a, b, c, n=n: a**n for n in (2, 3, 4))
+    on_tiles(x, y, z, out, *functions, cols=pk.static(x.cols))
 
 
 def _near_products(rng: np.random.Generator, dtype: DType) -> list[Array]:
     """a, b and about -a * b, so that a rounding of the product would be most of the result."""
-    a, b = (rng.standard_normal((64, 48)).astype(dtype.numpy) for _ in range(2))
+    shape = 64, columns(dtype)
+    a, b = (rng.standard_normal(shape).astype(dtype.numpy) for _ in range(2))
     return [a, b, (-a.astype(np.float32) * b.astype(np.float32)).astype(dtype.numpy)]
 
 
 def _bases(rng: np.random.Generator, dtype: DType) -> list[Array]:
+    shape = 64, columns(dtype)
     exponents = np.where(
-        rng.random((64, 48)) < 0.3, rng.integers(-4, 5, (64, 48)), rng.uniform(-3, 3, (64, 48))
+        rng.random(shape) < 0.3, rng.integers(-4, 5, shape), rng.uniform(-3, 3, shape)
     )
-    a = numbers(rng, (64, 48), dtype)
+    a = numbers(rng, shape, dtype)
     return [np.where(rng.random(a.shape) < 0.5, np.abs(a), a), exponents.astype(dtype.numpy), a]
 
 
@@ -185,10 +195,11 @@ def _within(units: float, dtype: DType) -> Callable[..., Array]:
 
 def _approximate(dtype: DType) -> list[Case]:
     exact = [_wide(lambda a, b, c, n=n: a**n, dtype) for n in (2, 3, 4)]
-    out = ((1, 64, 48), dtype)
+    cols = columns(dtype)
+    out = ((1, 64, cols), dtype)
     return [
         Case(
-            f"map-fma-{dtype}-64x48",
+            f"map-fma-{dtype}-64x{cols}",
             ("fma",),
             fused,
             lambda rng: _near_products(rng, dtype),
@@ -197,7 +208,7 @@ def _approximate(dtype: DType) -> list[Case]:
             lambda wanted, *xs: [_within(0, dtype)(wanted[0])],
         ),
         Case(
-            f"map-pow-{dtype}-64x48",
+            f"map-pow-{dtype}-64x{cols}",
             ("pow",),
             power,
             lambda rng: _bases(rng, dtype),
@@ -206,11 +217,11 @@ def _approximate(dtype: DType) -> list[Case]:
             lambda wanted, *xs: [_within(4, dtype)(wanted[0])],
         ),
         Case(
-            f"map-powers-{dtype}-64x48",
+            f"map-powers-{dtype}-64x{cols}",
             ("pow",),
             powers,
             lambda rng: _bases(rng, dtype),
-            (((3, 64, 48), dtype),),
+            (((3, 64, cols), dtype),),
             lambda *xs: [np.stack([f(*xs) for f in exact])],
             lambda wanted, *xs: [_within(2, dtype)(wanted[0])],
         ),

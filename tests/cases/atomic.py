@@ -9,7 +9,7 @@ import numpy as np
 import pykittens as pk
 from pykittens.types.dtypes import DType, bf16, f16, f32, int32, int64
 from tests import tolerance
-from tests.cases.core import Array, Case
+from tests.cases.core import Array, Case, columns
 
 DTYPES = (f32, f16, bf16, int32, int64)
 COMBINE = {"add": np.add, "max": np.maximum, "min": np.minimum}
@@ -44,7 +44,8 @@ def bound(dtype: DType, op: str) -> Any:
 @pk.kernel
 def tiles(x, y, *, op):
     (i,) = pk.grid(x.shape[0])
-    pk.store(y, pk.load(x[i, 0, 0], rows=64, cols=48), op=op)
+    cols = pk.cdiv(pk.static(y.cols), 16) * 16
+    pk.store(y, pk.load(x[i, 0, 0], rows=64, cols=cols), op=op)
 
 
 @pk.kernel
@@ -309,8 +310,8 @@ def _counted(blocks: int) -> Case:
     )
 
 
-CASES = [_tile(d, op, 64, 48) for d in DTYPES for op in COMBINE]
-CASES += [_tile(d, op, 50, 37) for d in DTYPES for op in COMBINE]
+CASES = [_tile(d, op, 64, columns(d)) for d in DTYPES for op in COMBINE]
+CASES += [_tile(d, op, 50, columns(d) - 11) for d in DTYPES for op in COMBINE]
 CASES += [
     _vector(d, "add", s, n)
     for d in DTYPES

@@ -7,7 +7,7 @@ import numpy as np
 import pykittens as pk
 from pykittens.types.dtypes import DType, int8, int32, int64, uint8
 from tests.cases.arithmetic import INTS, Table, numbers, on_tiles, table_cases
-from tests.cases.core import Array, Case
+from tests.cases.core import Array, Case, columns
 
 BITS: Table = {
     "bitwise_and": (lambda a, b, c: a & b, lambda a, b, c: a & b),
@@ -20,7 +20,7 @@ BITS: Table = {
 @pk.kernel
 def shifts(x, y, z, out):
     left, right = (lambda a, n, c: a << n), (lambda a, n, c: a >> n)
-    on_tiles(x, y, z, out, left, right, lambda a, n, c: a >> 3 << 1)
+    on_tiles(x, y, z, out, left, right, lambda a, n, c: a >> 3 << 1, cols=pk.static(x.cols))
 
 
 def shifted(a: Array, n: Array, dtype: DType, left: bool) -> Array:
@@ -35,20 +35,21 @@ def shifted(a: Array, n: Array, dtype: DType, left: bool) -> Array:
 
 def _counts(rng: np.random.Generator, dtype: DType) -> Array:
     low = -3 if dtype.least else 0
-    return rng.integers(low, dtype.bits + 5, (64, 48)).astype(dtype.numpy)
+    return rng.integers(low, dtype.bits + 5, (64, columns(dtype))).astype(dtype.numpy)
 
 
 def _shifts(dtype: DType) -> Case:
+    shape = 64, columns(dtype)
     return Case(
-        f"map-shifts-{dtype}-64x48",
+        f"map-shifts-{dtype}-64x{shape[1]}",
         ("shift_left", "shift_right"),
         shifts,
         lambda rng: [
-            numbers(rng, (64, 48), dtype),
+            numbers(rng, shape, dtype),
             _counts(rng, dtype),
-            np.zeros((64, 48), dtype.numpy),
+            np.zeros(shape, dtype.numpy),
         ],
-        (((3, 64, 48), dtype),),
+        (((3, *shape), dtype),),
         lambda a, n, _: [
             np.stack(
                 [

@@ -104,20 +104,22 @@ def _memory(dtype: DType) -> Case:
 def _product(
     word: str, dtype: DType, multiply: Callable[..., Any], exact: Callable[..., Any]
 ) -> Case:
-    """A product of a 64 x 64 matrix in registers and a 64 x 128 one in shared memory, whole or in its real form."""
-    size = (64, 64), (64, 128)
+    """A product of a matrix in registers and another in shared memory, whole or in its real form."""
+    # A row of 128 columns has several swizzled lines.
+    depth, cols = 64, 128 if dtype is bf16 else 64
+    size = (64, depth), (depth, cols)
     conjugate = word == "real_form_mma_ABh"
 
     @pk.kernel(warps=4)
     def kernel(A, B, form, out):
         pk.grid(1)
-        b = pk.ComplexTile(*(pk.shared(pk.st(dtype, 64, 128)) for _ in range(2)))
+        b = pk.ComplexTile(*(pk.shared(pk.st(dtype, depth, cols)) for _ in range(2)))
         real = pk.shared(pk.st(dtype, pk.static(form.rows), pk.static(form.cols)))
-        b.store(_loaded(B, 64, 128))
+        b.store(_loaded(B, depth, cols))
         pk.store(real, pk.load(form[0, 0], rows=real.rows, cols=real.cols))
         pk.fence_async()
         pk.sync()
-        _stored(out, multiply(_loaded(A, 64, 64), b, real))
+        _stored(out, multiply(_loaded(A, 64, depth), b, real))
 
     def inputs(rng: np.random.Generator) -> list[Array]:
         a, b = normal(rng, *size, dtype=dtype)
@@ -127,14 +129,14 @@ def _product(
 
     def bound(_: Any, a: Array, b: Array, form: Array) -> list[Array]:
         size = np.abs(whole(a)) @ np.abs(whole(b))
-        return [np.broadcast_to(2.0**-18 * size, (2, 64, 128))]
+        return [np.broadcast_to(2.0**-18 * size, (2, 64, cols))]
 
     return Case(
-        f"complex-{word}-{dtype}-64x128x64",
+        f"complex-{word}-{dtype}-64x{cols}x{depth}",
         ("mma_ABt" if conjugate else "mma_AB",),
         kernel,
         inputs,
-        (((2, 64, 128), f32),),
+        (((2, 64, cols), f32),),
         lambda a, b, form: [parts_of(exact(whole(a), whole(b)))],
         bound,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import pykittens as pk
-from pykittens.types.dtypes import DTYPES, DType, bool_, converted, int64
+from pykittens.types.dtypes import DTYPES, DType, bool_, converted, f32, int64
 from tests.cases.core import Array, Case
 
 # Every kind of number a conversion may meet: ties, ends of ranges and beyond, and what is no number.
@@ -59,7 +59,7 @@ def _tile(source: DType, to: DType, rows: int, cols: int) -> Case:
     @pk.kernel
     def convert(x, y):
         pk.grid(1)
-        pk.store(y[0], pk.load(x[0], rows=64, cols=64).to(to))
+        pk.store(y[0], pk.load(x[0], rows=64, cols=pk.cdiv(cols, 16) * 16).to(to))
 
     return Case(
         f"convert-{source}-{to}-{rows}x{cols}",
@@ -87,8 +87,8 @@ def _vector(source: DType, to: DType, length: int) -> Case:
     )
 
 
-CASES = [_tile(a, b, 64, 64) for a in DTYPES.values() for b in DTYPES.values()]
-CASES += [
-    _tile(a, b, 50, 37) for a in DTYPES.values() for b in DTYPES.values() if int64 not in (a, b)
-]
+# Several panels of columns from f32 and to it.
+PAIRS = [(a, b, f32 in (a, b)) for a in DTYPES.values() for b in DTYPES.values()]
+CASES = [_tile(a, b, 64, 64 if wide else 16) for a, b, wide in PAIRS]
+CASES += [_tile(a, b, 50, 37 if wide else 13) for a, b, wide in PAIRS if int64 not in (a, b)]
 CASES += [_vector(a, a, n) for a in DTYPES.values() for n in (40, 1000)]

@@ -11,10 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from pykittens.types.dtypes import DType
+from pykittens.types.dtypes import DType, f32, int32
 from tests import tolerance
 
 Array = np.ndarray[Any, Any]
+FULL = (
+    f32,
+    int32,
+)  # dtypes with tiles of several panels of columns; the others have one, which compiles sooner
+
+
+def columns(dtype: DType) -> int:
+    """Of the tiles of a dtype, where every dtype has a case."""
+    return 48 if dtype in FULL else 16
 
 
 @dataclass(frozen=True)

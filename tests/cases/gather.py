@@ -8,7 +8,7 @@ import pykittens as pk
 from pykittens.types.dtypes import DTYPES, DType, bf16, bool_, f16, f32, int8, int32, int64
 from tests import tolerance
 from tests.cases.convert import numbers
-from tests.cases.core import Array, Case, unwritten
+from tests.cases.core import Array, Case, columns, unwritten
 
 NAMED, HEIGHT = 55, 40  # rows that an index names, rows of the matrix
 
@@ -99,24 +99,25 @@ def _scatter(dtype: DType, index_dtype: DType, cols: int) -> Case:
 def accumulated(x, index, y, *, op):
     (i,) = pk.grid(2)
     rows = pk.load(index[i], cols=64, spread=pk.per_row)
-    pk.scatter(y, rows, pk.load(x[i], rows=64, cols=48), op=op)
+    pk.scatter(y, rows, pk.load(x[i], rows=64, cols=pk.static(y.cols)), op=op)
 
 
 def _accumulate(dtype: DType, op: str) -> Case:
     """Many rows meet at few."""
+    cols = columns(dtype)
 
     def inputs(rng: np.random.Generator) -> list[Array]:
-        x = rng.standard_normal((128, 48)) * 8
+        x = rng.standard_normal((128, cols)) * 8
         return [x.astype(dtype.numpy), rng.integers(0, 7, 128).astype(np.int32)]
 
     def reference(x: Array, index: Array, op: str) -> tuple[Array]:
-        y = np.ones((9, 48))
+        y = np.ones((9, cols))
         function = {"add": np.add, "max": np.maximum, "min": np.minimum}[op]
         function.at(y, index, x.astype(np.float64))
         return (y,)
 
     def most(exact: list[Array], x: Array, index: Array) -> list[Array]:
-        total = np.ones((9, 48))
+        total = np.ones((9, cols))
         np.add.at(total, index, np.abs(x.astype(np.float64)))
         meeting = np.bincount(index, minlength=9)[:, None]
         return [tolerance.rounding(dtype.numpy, total) * (meeting + 1)]
@@ -126,7 +127,7 @@ def _accumulate(dtype: DType, op: str) -> Case:
         ("scatter",),
         accumulated,
         inputs,
-        (((9, 48), dtype),),
+        (((9, cols), dtype),),
         reference,
         most if op == "add" and dtype.is_float else None,
         {"op": op},

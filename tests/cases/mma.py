@@ -94,7 +94,7 @@ def error(exact: Array, magnitude: Array, operand: DType, acc: DType, depth: int
     return bound
 
 
-SIZES = ((64, 16, 32), (64, 80, 96), (128, 128, 64))
+SIZES = ((64, 16, 32), (64, 48, 96), (128, 128, 64))
 # Where Hopper takes the product of a warp for fp8, ptxas makes it of f16 and needs registers for that.
 NARROW = (*SIZES[:2], (128, 64, 64))
 

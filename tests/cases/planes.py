@@ -28,7 +28,7 @@ def cut(x: Array, rows: int, cols: int, fill: Any) -> Array:
 def _tiles(dtype: DType, axis: int) -> Case:
     """A tile at the end of the matrix with index 1, which is stored whole and to the matrix with index 2 of z."""
 
-    @pk.kernel(warps=1)
+    @pk.kernel(warps=2)
     def tiles(x, y, z):
         pk.grid(1)
         i = pk.cdiv(FIXED[axis](x, 1).rows, 64) - 1

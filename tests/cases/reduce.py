@@ -21,7 +21,7 @@ from pykittens.types.dtypes import (
     int64,
 )
 from tests import tolerance
-from tests.cases.core import Array, Case
+from tests.cases.core import Array, Case, columns
 
 NUMBERS = [d for d in DTYPES.values() if d is not bool_]
 
@@ -245,7 +245,10 @@ def _truths(rows: int, cols: int, warps: int) -> Case:
 
 
 CASES = [
-    make(d, axis, 64, 48, 4) for make in (_extremes, _totals) for d in NUMBERS for axis in (0, 1)
+    make(d, axis, 64, columns(d), 4)
+    for make in (_extremes, _totals)
+    for d in NUMBERS
+    for axis in (0, 1)
 ]
 CASES += [
     make(d, axis, rows, 32, warps)
@@ -254,7 +257,7 @@ CASES += [
     for axis in (0, 1)
     for rows, warps in ((32, 1), (128, 8))
 ]
-CASES += [make(d, (64, 48), 4) for make in (_whole, _whole_totals) for d in NUMBERS]
+CASES += [make(d, (64, columns(d)), 4) for make in (_whole, _whole_totals) for d in NUMBERS]
 CASES += [
     make(d, (n,), warps)
     for make in (_whole, _whole_totals)

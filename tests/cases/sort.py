@@ -6,7 +6,7 @@ import numpy as np
 
 import pykittens as pk
 from pykittens.types.dtypes import DType, bf16, converted, f16, f32, int8, int32, int64, uint8
-from tests.cases.core import Array, Case
+from tests.cases.core import Array, Case, columns
 from tests.cases.reduce import NUMBERS, coarse, wide
 from tests.mistakes.operands import boolean, compile_time_int, register_tile
 from tests.mistakes.rows import NUMBER, row
@@ -101,28 +101,34 @@ def _sorted(
     )
 
 
-CASES = [_first(d, 64, 48, 5, 4) for d in NUMBERS]
+CASES = [_first(d, 64, columns(d), 5, 4) for d in NUMBERS]
 CASES += [
     _first(d, rows, cols, k, warps)
     for rows, cols, k, warps, dtypes in (
         (16, 16, 1, 1, (f32, bf16)),
-        (32, 16, 16, 1, (f32, int64)),
+        (16, 16, 16, 1, (f32, int64)),
+        (32, 16, 3, 1, (f32, int64)),
         (64, 256, 8, 4, (f16,)),
-        (64, 80, 17, 4, (f32, int8)),
-        (128, 64, 32, 8, (f32, uint8)),
+        (64, 48, 17, 4, (f32, int8)),
+        (128, 48, 32, 8, (f32, uint8)),
     )
     for d in dtypes
 ]
 CASES += [_first(f32, 64, 256, 8, 4, (way,)) for way in (True, False)]
-CASES += [_sorted(d, 64, 64, 4, down) for d in NUMBERS for down in (False, True)]
+# More than 32 columns with keys of each type.
+CASES += [
+    _sorted(d, 64, 64 if d in (bf16, int8, f32, int64) else 32, 4, down)
+    for d in NUMBERS
+    for down in (False, True)
+]
 CASES += [
     _sorted(f32, 16, 16, 1, False),
-    _sorted(int64, 32, 32, 1, True),
+    _sorted(int64, 16, 16, 1, True),
     _sorted(f32, 64, 128, 4, True),
     _sorted(bf16, 128, 128, 8, False),
     _sorted(f32, 64, 256, 4, False, "values"),
-    _sorted(f32, 64, 256, 4, True, "indices"),
-    _sorted(f16, 64, 256, 4, False, "values"),
+    _sorted(f32, 64, 128, 4, True, "indices"),
+    _sorted(f16, 64, 128, 4, False, "values"),
 ]
 
 _TILE = register_tile(*NUMBER)

@@ -8,7 +8,7 @@ import pykittens as pk
 from pykittens.types.dtypes import DTYPES, DType, bf16, bool_, f32, int8
 from tests.cases import atomic
 from tests.cases.convert import numbers
-from tests.cases.core import Array, Case
+from tests.cases.core import Array, Case, columns
 
 NUMBERS = [d for d in DTYPES.values() if d is not bool_]
 ROWS, COLS = 150, 70  # of a matrix; the last tiles end outside, and no row but the first is aligned
@@ -97,7 +97,8 @@ def _windows(dtype: DType) -> Case:
 @pk.kernel
 def combined(x, y, *, op):
     (i,) = pk.grid(x.shape[0])
-    pk.store(y, pk.load(x[i, 0, 0], rows=64, cols=48), op=op, transposed=True)
+    cols = pk.cdiv(pk.static(x.cols), 16) * 16
+    pk.store(y, pk.load(x[i, 0, 0], rows=64, cols=cols), op=op, transposed=True)
 
 
 def _combined(dtype: DType, op: str, rows: int, cols: int) -> Case:
@@ -191,8 +192,8 @@ CASES += [_back(d, 4, 64, 32) for d in DTYPES.values()]
 CASES += [_there(d, *sides) for d in (bf16, f32, int8) for sides in SIDES[1:]]
 CASES += [_back(d, *sides) for d in (bf16, f32, int8) for sides in SIDES[1:]]
 CASES += [_windows(d) for d in (bf16, f32)]
-CASES += [_combined(d, op, 64, 48) for d in atomic.DTYPES for op in ("add", "max")]
-CASES += [_combined(d, "add", 50, 37) for d in atomic.DTYPES]
+CASES += [_combined(d, op, 64, columns(d)) for d in atomic.DTYPES for op in ("add", "max")]
+CASES += [_combined(d, "add", 50, columns(d) - 11) for d in atomic.DTYPES]
 CASES += [_read(d, 64, 48) for d in NUMBERS]
 CASES += [_write(d, 64, 48) for d in NUMBERS]
 CASES += [make(d, 128, 64) for d in (bf16, f32, int8) for make in (_read, _write)]

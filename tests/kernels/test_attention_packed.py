@@ -15,6 +15,7 @@ from tests.attention_random import assert_close, by_rows, check, normal
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_attention_forms import have_the_same_bits
 from tests.runtime.c_programs import needs_compiler
+from tests.tiers import halved
 
 
 def arrays_of(group, kv_heads, queries, keys, d=64, width=None, seed=0):
@@ -54,11 +55,13 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize("how", FORMS, ids=str)
-@pytest.mark.parametrize("splits", [1, 3, None])
 @pytest.mark.parametrize(
-    ("group", "queries", "keys", "d", "width"),
-    [(2, 64, 130, 64, 64), (3, 5, 300, 64, 48), (4, 2, 129, 128, 128), (8, 16, 257, 32, 256)],
+    ("group", "queries", "keys", "d", "width", "splits", "how"),
+    halved(
+        [(2, 64, 130, 64, 64), (3, 5, 300, 64, 48), (4, 2, 129, 128, 128), (8, 16, 257, 32, 256)],
+        [1, 3, None],
+        FORMS,
+    ),
 )
 def test_few_queries_of_a_group_share_a_tile(group, queries, keys, d, width, splits, how):
     arrays = arrays_of(group, 2, queries, keys, d, width)

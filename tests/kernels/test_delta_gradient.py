@@ -175,10 +175,19 @@ def test_no_launch_has_a_fault(decay, d, width, segments):
     check_plan(plan)
 
 
-@pytest.mark.units
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-@pytest.mark.parametrize("d", [64, 192])
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("arch", "d"),
+    [
+        pytest.param(arch, d, marks=pytest.mark.units if often else pytest.mark.soak)
+        for arch, d, often in (
+            ("sm_80", 64, True),
+            ("sm_80", 192, False),
+            ("sm_90a", 64, False),
+            ("sm_90a", 192, True),
+        )
+    ],
+)
 def test_the_launches_compile(arch, d, monkeypatch):
     """Those of segments, too, with states in registers and in shared memory."""
     monkeypatch.setattr(settings, "target", lambda: arch)

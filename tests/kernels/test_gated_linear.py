@@ -16,6 +16,7 @@ from tests import tolerance
 from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
 from tests.runtime.c_programs import needs_compiler
+from tests.tiers import halved
 
 BF16 = ml_dtypes.bfloat16
 
@@ -196,8 +197,7 @@ def test_calls_of_a_form_compute_with_their_own_arrays(emulated):
                 assert x.tolist() == tensor_of(y).tolist()
 
 
-@pytest.mark.parametrize("segments", [1, 2])
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("segments", "exact"), halved([1, 2], [False, True]))
 def test_no_launch_has_a_fault(segments, exact):
     """Of several chunks a segment, so that memory is written again; with heads that share, and rows loaded twice."""
     d = 136 if exact else 72

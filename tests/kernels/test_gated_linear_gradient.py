@@ -235,9 +235,11 @@ def test_no_launch_has_a_fault(segments, sizes, gates):
     check_plan(gated_linear_attention_backward.plan(**arrays, **words))
 
 
-@pytest.mark.units
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize(
+    "d",
+    [pytest.param(64, marks=pytest.mark.soak), pytest.param(128, marks=pytest.mark.units)],
+)
 def test_no_launch_spills_registers_on_hopper(d):
     arrays = given(length=64, d=d, width=d)
     plan = gated_linear_attention_backward.plan(**arrays, **of_states(arrays), segments=2)

@@ -10,6 +10,7 @@ from pykittens.errors import ArgumentError
 from pykittens.mega.isa import Machine, Vector, in_turn
 from pykittens.runtime import nvrtc
 from tests.mega.isa_models import ACTIVATIONS, Model, all_kinds, bf16, llama, resources_of
+from tests.tiers import halved
 
 LENGTHS = [1, 16, 100, 256, 1000, 1024]
 LONG = [*LENGTHS, 1025, 2500]
@@ -101,10 +102,9 @@ def test_heads_are_rotated_by_the_angles_of_the_position(head, heads):
     m.checked(position=69)
 
 
-@pytest.mark.parametrize(("head", "heads", "queries"), HEADS)
 @pytest.mark.parametrize(
-    ("capacity", "parts", "position"),
-    [(64, 1, 0), (100, 2, 99), (300, 3, 130), (300, 3, 5), (1100, 18, 1090)],
+    ("capacity", "parts", "position", "head", "heads", "queries"),
+    halved([(64, 1, 0), (100, 2, 99), (300, 3, 130), (300, 3, 5), (1100, 18, 1090)], HEADS),
 )
 def test_attention_to_the_keys_up_to_the_position(head, heads, queries, capacity, parts, position):
     m = Model(head=head, heads=heads, capacity=capacity, layers=2)
@@ -115,9 +115,10 @@ def test_attention_to_the_keys_up_to_the_position(head, heads, queries, capacity
     m.checked(position, 11)
 
 
-@pytest.mark.parametrize("position", [0, 1, 70])
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize(("head", "queries"), [(64, 3), (128, 1), (128, 9)])
+@pytest.mark.parametrize(
+    ("position", "parts", "head", "queries"),
+    halved([0, 1, 70], [1, 2], [(64, 3), (128, 1), (128, 9)]),
+)
 def test_attention_of_heads_with_norms(head, queries, parts, position):
     m = Model(head=head, heads=2, capacity=100)
     x, rope = m.embedding(200), m.angles()
@@ -182,9 +183,7 @@ def test_integers_are_exact(length):
 # -- models ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("chunk", [1024, 2048])
-@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(("chunk", "parts", "dynamic"), halved([1024, 2048], [1, 2], [False, True]))
 def test_a_small_llama_continues_from_its_cache(chunk, parts, dynamic):
     m, logits = llama(chunk=chunk, parts=parts, dynamic=dynamic)
     tensors = [m.tensors() for _ in range(2)]

@@ -9,6 +9,7 @@ from pykittens.errors import ArgumentError
 from pykittens.mega.isa import Machine
 from pykittens.runtime import nvrtc
 from tests.mega.isa_models import ACTIVATIONS, Model, all_kinds, llama, resources_of
+from tests.tiers import halved
 
 
 def places(batch, seed=0, capacity=100, vocabulary=300):
@@ -19,8 +20,7 @@ def places(batch, seed=0, capacity=100, vocabulary=300):
     ).tolist()
 
 
-@pytest.mark.parametrize("batch", [2, 4, 8])
-@pytest.mark.parametrize(("chunk", "head"), [(1024, 64), (2048, 128)])
+@pytest.mark.parametrize(("chunk", "head", "batch"), halved([(2048, 128), (1024, 64)], [2, 4, 8]))
 def test_each_kind_gives_what_float64_does(batch, chunk, head):
     all_kinds(batch=batch, chunk=chunk, head=head, pages=3).checked(*places(batch))
 
@@ -76,7 +76,13 @@ def test_what_a_machine_of_several_sequences_refuses():
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
 @pytest.mark.parametrize(
-    ("batch", "chunk", "head"), [(1, 2048, 64), (2, 1024, 64), (4, 1024, 128), (8, 2048, 128)]
+    ("batch", "chunk", "head"),
+    [
+        (1, 2048, 64),
+        pytest.param(2, 1024, 64, marks=pytest.mark.soak),
+        pytest.param(4, 1024, 128, marks=pytest.mark.soak),
+        (8, 2048, 128),
+    ],
 )
 def test_all_pages_that_a_machine_takes_have_room(batch, chunk, head):
     m = all_kinds(batch=batch, chunk=chunk, head=head, pages=0, fetched=0)

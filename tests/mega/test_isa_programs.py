@@ -95,7 +95,7 @@ def random_model(seed: int, steps: int) -> Model:
 
 
 # A smaller seed is no simpler program.
-@settings(max_examples=12, phases=(Phase.reuse, Phase.generate))
+@settings(max_examples=8, phases=(Phase.reuse, Phase.generate))
 @given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.integers(0, CAPACITY - 1))
 def test_random_programs_give_what_float64_does(seed, steps, position):
     random_model(seed, steps).checked(position, seed % 40)

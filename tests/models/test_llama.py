@@ -14,6 +14,7 @@ from pykittens.models.llama import Llama
 from pykittens.models.prefill import fill_cache
 from pykittens.runtime import nvrtc
 from tests.models.reference import Reference
+from tests.tiers import halved
 
 SMALL = Config(
     hidden=192, layers=2, heads=4, key_heads=2, head=64, inner=320, vocabulary=300, positions=100
@@ -64,7 +65,7 @@ def test_logits_are_those_of_float64(name):
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", halved([*MODELS]))
 def test_a_program_fits_a_block_and_spills_no_registers(name):
     model = Llama(MODELS[name], weights_of(MODELS[name]), capacity=70, blocks=132)
     program, tensors = model.machine.program, model.tensors
@@ -103,8 +104,9 @@ def test_a_prompt_is_run_token_by_token_on_the_cpu():
     np.testing.assert_array_equal(logits, same.logits())
 
 
-@pytest.mark.parametrize("name", ["llama", "biases", "norms of heads"])
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("name", "framework"), halved(["llama", "biases", "norms of heads"], ["numpy", "torch"])
+)
 def test_kernels_fill_the_cache_as_tokens_do(name, framework):
     """The kernels that fill the cache of a prompt on a GPU, in the emulator."""
     config, weights = MODELS[name], weights_of(MODELS[name])

@@ -55,16 +55,23 @@ def is_skipped(name, arch):
     return able and not refused and not is_assigned(name, arch)
 
 
+def is_of_two(case):
+    """Whether a case is one of two of its configuration of attention, which have different widths and masks."""
+    widest = case.args[0].shape[-1] == case.constants["config"].widest
+    return widest == bool(case.constants["form"].names)
+
+
 def compilations():
     """Every case for each of its targets: the first of a kernel that is not rare by default, others in `units`.
 
-    What waits for its turn at another target is for the soak.
+    What waits for its turn at another target is for the soak, as are half of the cases of attention before Hopper.
     """
     made, known = [], set()
     for name, case in CASES.items():
         for arch in case.targets:
             marks = []
-            if is_skipped(name, arch):
+            halved = arch in BEFORE_HOPPER and name.startswith("library_attention-")
+            if is_skipped(name, arch) or (halved and not is_of_two(case)):
                 marks = [pytest.mark.soak]
             elif case.rare or (case.kernel, arch) in known:
                 marks = [pytest.mark.units]
@@ -113,20 +120,15 @@ def test_no_two_cases_have_one_name():
     assert len(set(made)) == len(made)
 
 
-def is_of_two(case):
-    """Whether a case is one of two of its configuration, which have different widths and masks."""
-    widest = case.args[0].shape[-1] == case.constants["config"].widest
-    return widest == bool(case.constants["form"].names)
+# The first of each kernel, and of each form of attention and of products.
+OF_A_FORM = {(CASES[n].kernel, repr(CASES[n].constants.get("form"))): n for n in reversed(OLDER)}
 
 
 @pytest.mark.parametrize(
     "name",
     [
         pytest.param(
-            name,
-            marks=pytest.mark.soak
-            if name.startswith("library_attention") and not is_of_two(CASES[name])
-            else pytest.mark.units,
+            name, marks=pytest.mark.units if name in OF_A_FORM.values() else pytest.mark.soak
         )
         for name in OLDER
     ],

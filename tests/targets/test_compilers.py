@@ -1,6 +1,6 @@
 """Every case, example and kernel of the library compiles with older releases of NVRTC, which `make compilers` installs.
 
-PyTorch brings some of them. One of three programs is compiled, with the releases in turn; all is in the soak.
+PyTorch brings some of them. One of six programs is compiled, with the releases in turn; all is in the soak.
 Spills are not looked for: the release that the package installs decides about these.
 """
 
@@ -17,6 +17,7 @@ import pytest
 
 from pykittens.errors import ResourceError
 from pykittens.runtime import nvrtc, releases
+from pykittens.targets.architectures import TARGETS
 from pykittens.targets.source import Source
 from tests.cases import CASES
 from tests.targets import test_cases, test_compile, units
@@ -24,7 +25,6 @@ from tests.targets.compiling import CASES as KERNELS
 
 FOLDER = Path(os.environ.get("COMPILERS", Path(sys.prefix, "compilers")))
 LIBRARIES = {path.parents[3].name: path for path in FOLDER.glob("*/nvidia/*/lib/libnvrtc.so.1?")}
-KERNELS_PER_UNIT = 6
 
 pytestmark = [
     pytest.mark.compilers,
@@ -55,15 +55,18 @@ def kernels() -> dict[str, list[str]]:
     return found
 
 
-UNITS = [
-    pytest.param(names[i : i + KERNELS_PER_UNIT], arch, id=f"{names[i]}-{arch}")
-    for arch, names in kernels().items()
-    for i in range(0, len(names), KERNELS_PER_UNIT)
-]
+def spread(names: list[str], arch: str, most: int) -> list[Any]:
+    """Units of at most so many names, which are far from one another: neighbours are of one kind."""
+    count = -(-len(names) // most)
+    return [pytest.param(names[i::count], arch, id=f"{names[i]}-{arch}") for i in range(count)]
+
+
+UNITS = [unit for arch, names in kernels().items() for unit in spread(names, arch, 6)]
+CASE_UNITS = [unit for arch in TARGETS for unit in spread([*CASES], arch, test_cases.STEPS[arch])]
 
 
 def in_turn(units: list[Any]) -> pytest.MarkDecorator:
-    """Parameters of a test: one of three units, with the releases in turn; what is left is in the soak."""
+    """Parameters of a test: one of six units, with the releases in turn; what is left is in the soak."""
     found = sorted(LIBRARIES) or ["none"]
     return pytest.mark.parametrize(
         ("release", "names", "arch"),
@@ -71,7 +74,7 @@ def in_turn(units: list[Any]) -> pytest.MarkDecorator:
             pytest.param(
                 name,
                 *unit.values,
-                marks=() if i % (3 * len(found)) == 3 * j else pytest.mark.soak,
+                marks=() if i % (6 * len(found)) == 6 * j else pytest.mark.soak,
                 id=f"{name}-{unit.id}",
             )
             for i, unit in enumerate(units)
@@ -109,6 +112,6 @@ def test_kernels_compile(release, names, arch):
     compile_together([kernel_source(name, arch) for name in names], arch)
 
 
-@in_turn(test_cases.UNITS)
+@in_turn(CASE_UNITS)
 def test_cases_compile(release, names, arch):
     compile_together([case_source(name, arch) for name in names], arch)

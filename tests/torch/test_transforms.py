@@ -139,8 +139,8 @@ def test_inductor_compiles_a_transform():
 
 
 # Functions of one tensor, with whole numbers, and the same in PyTorch.
-X, WEIGHT, GROUPS = whole(3, 5), whole(7, 5, seed=1), whole(2, 5, 7, seed=3)
-DOWN, OFFS = whole(2, 7, seed=4), torch.tensor([1, 3], dtype=torch.int32)
+X, WEIGHT, GROUPS = whole(3, 5), whole(3, 5, seed=1), whole(2, 5, 3, seed=3)
+DOWN, OFFS = whole(2, 3, seed=4), torch.tensor([1, 3], dtype=torch.int32)
 
 
 def mlp(x):
@@ -153,7 +153,7 @@ PRODUCTS = {
     "square": (lambda x: matmul(x, x.mT), lambda x: x @ x.mT),
     "vector": (lambda x: matmul(x[0], WEIGHT.mT), lambda x: x[0] @ WEIGHT.to(x).mT),
     "linear": (
-        lambda x: linear(x, WEIGHT, WEIGHT[:, 0], "relu", x[:, :1].expand(3, 7)),
+        lambda x: linear(x, WEIGHT, WEIGHT[:, 0], "relu", x[:, :1].expand(3, 3)),
         lambda x: functional.linear(x, WEIGHT.to(x), WEIGHT[:, 0].to(x)).relu() + x[:, :1],
     ),
     "gated_mlp": (lambda x: gated_mlp(x, WEIGHT, WEIGHT, DOWN, "relu"), mlp),
@@ -242,7 +242,7 @@ def test_autocast_converts_before_a_transform_keeps_anything():
 
 def test_a_product_without_a_gradient_is_refused_inside_transforms():
     one, e4m3 = torch.ones(()), torch.float8_e4m3fn
-    a, b, out = X.to(e4m3), WEIGHT.to(e4m3).mT, torch.zeros(3, 7, dtype=BF16)
+    a, b, out = X.to(e4m3), WEIGHT.to(e4m3).mT, torch.zeros(3, 3, dtype=BF16)
     with pytest.raises(ArgumentError, match="^scaled_mm: a product of fp8 has no gradient"):
         torch.func.grad(lambda s: scaled_mm(a, b, s, one).sum())(one)
     with pytest.raises(ArgumentError, match="^matmul: a product that is written to `out` has no"):
@@ -255,7 +255,7 @@ def test_functionalize_works_or_is_refused_in_a_sentence():
     x, scale = x_and_scale()
     for call in (
         lambda x: add_rows(x, scale, torch.zeros_like(x)),
-        lambda x: matmul(X, WEIGHT.mT, out=torch.zeros(3, 7, dtype=BF16)),
+        lambda x: matmul(X, WEIGHT.mT, out=torch.zeros(3, 3, dtype=BF16)),
     ):
         with pytest.raises(ArgumentError, match="functionalize does not go through an operator"):
             torch.func.functionalize(call)(x)
