@@ -473,27 +473,12 @@ def test_a_run_with_a_gpu_measures_writes_and_names_what_is_left_out(
     assert [r["ratio"] for r in kept["rows"]] == [1.5] * 3
 
 
+@pytest.mark.units
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of processes that fork
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        pytest.param(one_of_a_kind, marks=pytest.mark.units),
-        pytest.param(list, marks=pytest.mark.soak),
-    ],
-)
-def test_the_programs_of_problems_compile_ahead(bench, chosen):
-    limits = limits_of(torch.empty(0))
-    assert bench.compile_ahead(chosen(bench.problems()), limits, "sm_90a") == []
-
-
-def test_the_shape_that_programs_are_compiled_for_is_that_of_the_problem(bench):
-    import gemm_measure
-
-    for p in bench.problems():
-        shape = gemm_measure.shape_of(p)
-        assert (shape.m, shape.n, shape.k) == (p.m, p.n, p.k)
-        assert (shape.gated, shape.blocks) == (p.is_gated, p.section == "blocks")
+def test_the_programs_of_problems_compile_ahead(bench):
+    limits, problems = limits_of(torch.empty(0)), one_of_a_kind(bench.problems())
+    assert bench.compile_ahead(problems, limits, "sm_90a") == []
 
 
 def test_the_picture_has_a_panel_a_layer_and_marks_both_layouts(bench, tmp_path):

@@ -68,6 +68,15 @@ def test_every_layout_is_measured_and_the_pick_told_beside_the_fastest(shapes):
     assert "20 x 33 x 70 | A.T @ B | drawn" in shapes.table(rows)
 
 
+def test_the_shape_that_programs_are_compiled_for_is_that_of_the_problem(shapes):
+    import gemm_problems
+
+    for p in (*gemm_problems.problems(), *shapes.drawn(2, 12, odd=True)):
+        shape = shapes.shape_of(p)
+        assert (shape.m, shape.n, shape.k) == (p.m, p.n, p.k)
+        assert (shape.gated, shape.blocks) == (p.is_gated, p.section == "blocks")
+
+
 def rows_of(shapes, truth, count):
     """Rows of drawn products whose candidates take what an estimate by other rates says."""
     rows, limits = [], limits_of(torch.empty(0))
