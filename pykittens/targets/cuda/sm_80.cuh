@@ -40,9 +40,15 @@ DEVICE void copy_piece(u32 to, const void* from, u32 bytes) { asm volatile("cp.a
 // Where the pieces of a row divide the threads, a thread keeps its column.
 template <int ROWS, int COLS, int THREADS, int SIZE, class Move> DEVICE void each_piece(int thread, Move move) {
     constexpr int PIECES = COLS * SIZE / 16, ELEMENTS = 16 / SIZE;
+    // On Hopper, the lanes that copy are those of roles with few registers.
+#if __CUDA_ARCH__ >= 900
+    constexpr int AT_ONCE = 4;
+#else
+    constexpr int AT_ONCE = 8;
+#endif
     if constexpr (THREADS % PIECES == 0) {
         const int col = thread % PIECES * ELEMENTS;
-        _Pragma("unroll 4") for (int row = thread / PIECES; row < ROWS; row += THREADS / PIECES) move(row, col);
+        _Pragma("unroll AT_ONCE") for (int row = thread / PIECES; row < ROWS; row += THREADS / PIECES) move(row, col);
     } else {
         _Pragma("unroll 4") for (int i = thread; i < ROWS * PIECES; i += THREADS) move(i / PIECES, i % PIECES * ELEMENTS);
     }
