@@ -123,11 +123,16 @@ def lanes_copy(role: Role, target: Target) -> bool:
 
 
 def pieces_in_flight(team: Team, kernel: Kernel, target: Target) -> int:
-    """Pieces of 16 bytes that a lane of a team copies at a time, by its registers: NVRTC spills with fewer."""
+    """Pieces of 16 bytes that a lane of a team copies at a time, by its registers: NVRTC spills with fewer.
+
+    Eight are for roles that ask for registers: others may hold more than pieces.
+    """
     registers = team.budget or entry_registers(
         thread_count(kernel, target), target, kernel.resident
     )
-    return next(n for n, least in ((8, 160), (4, 96), (2, 56), (1, 0)) if registers >= least)
+    if (team.role.registers or 0) >= 160:
+        return 8
+    return 4 if registers >= 96 else 2 if registers >= 56 else 1
 
 
 def register_budgets(
