@@ -63,6 +63,8 @@ class Gpu:
             torch.Tensor, "get_device", lambda x: 0 if self.is_on else get_device(x)
         )
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 7, raising=False)
+        # Another GPU is the current one, so results come from the tensors of the call.
+        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1, raising=False)
 
     def _watch(self, monkeypatch):
         launch_of, compile_plan, fault = tune.launch_of, Plan.compile, GemmTrial.fault
