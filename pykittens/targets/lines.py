@@ -75,6 +75,8 @@ def written_out(lines: list[str]) -> list[str]:
     a quarter of that without them.
     """
     loops = {i: found for i, line in enumerate(lines) if (found := _LOOP.fullmatch(line))}
+    if len(loops) < MANY:  # as of nearly all programs
+        return lines
     made = {i: text for i, loop in loops.items() if (text := _no_loop(loop, lines, i))}
     if len(made) < MANY:
         return lines
