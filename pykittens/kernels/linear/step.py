@@ -20,8 +20,11 @@ from pykittens.kernels.plan import Plan, PlanStep
 CHUNK = 16  # rows of a state that a warp has in registers at a time
 LINE = 32  # columns of a state in a line of 128 bytes
 MOST_COLUMNS, MOST_WARPS = 128, 8
-PIECE = 16384  # bytes of the state of a block, unless a line of all rows is more
-ALIVE = 4  # blocks of a multiprocessor, with which it has enough loads in flight
+PIECE, BLOCK = (
+    8192,
+    16384,
+)  # bytes of the state of a warp, unless its rows of a line are more, and of a block
+LEAST = 4  # pieces for each multiprocessor
 
 
 def rows_of(d: int) -> int:
@@ -40,18 +43,19 @@ class StepConfig:
 def config_for(heads: int, d: int, width: int, limits: Limits) -> StepConfig:
     """The configuration for so many heads of all sequences.
 
-    A warp has whole lines, unless there are so few heads that multiprocessors would have nothing to do.
+    A warp has whole lines, unless these are too few for all multiprocessors.
     """
-    column = 4 * rows_of(d)
-    most = min(MOST_COLUMNS, max(LINE, PIECE // column))
+    column, least = 4 * rows_of(d), LEAST * limits.multiprocessors
+    widest = min(MOST_COLUMNS, max(LINE, PIECE // column))
 
-    def pieces(cols: int) -> int:
+    def count(cols: int) -> int:
         return -(-width // cols)
 
-    cols = min(range(LINE, most + 1, LINE), key=lambda cols: (cols * pieces(cols), -cols))
-    if width <= CHUNK or heads * pieces(cols) < ALIVE * limits.multiprocessors:
-        return StepConfig(CHUNK, 1)
-    return StepConfig(cols, max(1, min(MOST_WARPS, PIECE // (column * cols))))
+    cols = min(range(LINE, widest + 1, LINE), key=lambda cols: (cols * count(cols), -cols))
+    if width <= CHUNK or heads * count(cols) < least:
+        cols = CHUNK
+    warps = max(1, min(MOST_WARPS, BLOCK // (column * cols)))
+    return StepConfig(cols, warps if heads * count(cols) >= least * warps else 1)
 
 
 def reference(
