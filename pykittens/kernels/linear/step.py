@@ -20,11 +20,9 @@ from pykittens.kernels.plan import Plan, PlanStep
 CHUNK = 16  # rows of a state that a warp has in registers at a time
 LINE = 32  # columns of a state in a line of 128 bytes
 MOST_COLUMNS, MOST_WARPS = 128, 8
-PIECE, BLOCK = (
-    8192,
-    16384,
-)  # bytes of the state of a warp, unless its rows of a line are more, and of a block
-LEAST = 4  # pieces for each multiprocessor
+PIECE = 8192  # bytes of a state that a warp has at most, unless its rows of a line are more
+BLOCK = 16384  # bytes of the states of a block, if its warps have less
+LEAST = 4  # warps, or blocks of several, of a multiprocessor
 
 
 def rows_of(d: int) -> int:
@@ -208,6 +206,8 @@ def plan_of(arrays: Arrays) -> Plan:
     following = "next_state" if "next_state" in arrays else "state"
     beta, decay = arrays.present("beta", "decay")
     args = ("q", "k", "v", "out", beta, "state", following, decay, "scale")
-    heads, d, width = (int(arrays.dims[n]) for n in ("heads", "d", "width"))
-    config = config_for(int(arrays.dims["batch"]) * heads, d, width, limits_of(arrays.like))
+    batch, heads, d, width = (int(arrays.dims[n]) for n in ("batch", "heads", "d", "width"))
+    if 0 in (heads, width):
+        return Plan(arrays, [])
+    config = config_for(batch * heads, d, width, limits_of(arrays.like))
     return Plan(arrays, [PlanStep(state_step, args, asdict(config))])
