@@ -7,13 +7,12 @@ from pykittens.kernels.delta.outputs import delta_outputs
 from pykittens.kernels.delta.pairs import chunk_pairs
 from pykittens.kernels.delta.reverse import state_gradients
 from pykittens.kernels.delta.states import scan_changes, segment_changes
-from pykittens.kernels.delta.step import delta_step, gated_delta_rule_step
+from pykittens.kernels.delta.step import gated_delta_rule_step
 
 __all__ = [
     "chunk_gradients",
     "chunk_pairs",
     "delta_outputs",
-    "delta_step",
     "gated_delta_rule",
     "gated_delta_rule_backward",
     "gated_delta_rule_step",

@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 
-import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.delta.call import check_rate
 from pykittens.kernels.delta.function import of_length_1
 from pykittens.kernels.library import entry
 from pykittens.kernels.linear.call import check_heads
-from pykittens.kernels.linear.chunk import LEAST_LOG
 from pykittens.kernels.linear.launches import add_scale
-from pykittens.kernels.linear.step import CASES, SIDE
+from pykittens.kernels.linear.step import CASES, plan_of
 from pykittens.kernels.linear.step import inputs as of_attention
-from pykittens.kernels.plan import Plan, PlanStep
+from pykittens.kernels.plan import Plan
 
 
 def reference(
@@ -40,32 +38,6 @@ def reference(
     new = old + k[..., None] * added[..., None, :]
     scale = q.shape[2] ** -0.5 if scale is None else scale
     return scale * np.einsum("bhd,bhdw->bhw", q, new)
-
-
-@pk.kernel(inplace=True)
-def delta_step(Q, K, V, O, beta, state, following, decay, scale):  # type: ignore[no-untyped-def]
-    """O, and the next state, some columns of a head a block, which are in registers from the load to the store."""
-    batch, heads, width = V.shape
-    shared, blocks = heads // Q.shape[1], range(-(-pk.static(Q.shape[2]) // SIDE))
-    b, h, c = pk.grid(batch, heads, pk.cdiv(width, SIDE))
-    v = pk.load(V[b, h, c], cols=SIDE, spread=pk.per_column).to(pk.f32)
-    rate, kept = pk.load(beta[b, h]).to(pk.f32), 1.0
-    if decay is not None:
-        log = pk.load(decay[h]) if len(decay.shape) == 1 else pk.load(decay[b, h])
-        kept = pk.exp2(pk.maximum(log * pk.log2e, LEAST_LOG))
-    known = found = pk.zeros(pk.f32, SIDE, spread=pk.per_column)
-    states, keys = list[Any](), list[Any]()
-    for r in blocks:
-        states.append(pk.load(state[b, h, r, c], rows=SIDE, cols=SIDE) * kept)
-        keys.append(pk.load(K[b, h // shared, r], cols=SIDE, spread=pk.per_row).to(pk.f32))
-        known = known + pk.col_sum(states[r] * keys[r])
-    added = (v - known) * rate
-    for r in blocks:
-        q = pk.load(Q[b, h // shared, r], cols=SIDE, spread=pk.per_row).to(pk.f32)
-        s = states[r] + keys[r] * added
-        pk.store(following[b, h, r, c], s)
-        found = found + pk.col_sum(s * q)
-    pk.store(O[b, h, c], (found * scale).to(O.dtype))
 
 
 def inputs(rng: np.random.Generator, **case: Any) -> dict[str, Any]:
@@ -114,7 +86,4 @@ def gated_delta_rule_step(
         return Plan(arrays, [])
     arrays.lines(*arrays.found)
     add_scale(arrays, scale)
-    following = "next_state" if "next_state" in arrays else "state"
-    (of_decay,) = arrays.present("decay")
-    args = ("q", "k", "v", "out", "beta", "state", following, of_decay, "scale")
-    return Plan(arrays, [PlanStep(delta_step, args)])
+    return plan_of(arrays)

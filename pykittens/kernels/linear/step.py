@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import ml_dtypes
@@ -10,12 +11,49 @@ import numpy as np
 import pykittens as pk
 from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.library import entry
+from pykittens.kernels.limits import Limits, limits_of
 from pykittens.kernels.linear.call import check_gates, check_heads
 from pykittens.kernels.linear.chunk import LEAST_LOG
 from pykittens.kernels.linear.launches import add_scale
 from pykittens.kernels.plan import Plan, PlanStep
 
-SIDE = 64  # rows and columns of a state that a block takes at a time
+CHUNK = 16  # rows of a state that a warp has in registers at a time
+LINE = 32  # columns of a state in a line of 128 bytes
+MOST_COLUMNS, MOST_WARPS = 128, 8
+PIECE = 8192  # bytes of a state that a warp has at most, unless its rows of a line are more
+BLOCK = 16384  # bytes of the states of a block, if its warps have less
+LEAST = 4  # warps, or blocks of several, of a multiprocessor
+
+
+def rows_of(d: int) -> int:
+    """The rows of a state in shared memory."""
+    return -(-d // CHUNK) * CHUNK
+
+
+@dataclass(frozen=True)
+class StepConfig:
+    """The work of a block: cols of a head for each of some warps."""
+
+    cols: int
+    warps: int
+
+
+def config_for(heads: int, d: int, width: int, limits: Limits) -> StepConfig:
+    """The configuration for so many heads of all sequences.
+
+    A warp has whole lines, unless these are too few for all multiprocessors.
+    """
+    column, least = 4 * rows_of(d), LEAST * limits.multiprocessors
+    widest = min(MOST_COLUMNS, max(LINE, PIECE // column))
+
+    def count(cols: int) -> int:
+        return -(-width // cols)
+
+    cols = min(range(LINE, widest + 1, LINE), key=lambda cols: (cols * count(cols), -cols))
+    if width <= CHUNK or heads * count(cols) < least:
+        cols = CHUNK
+    warps = max(1, min(MOST_WARPS, BLOCK // (column * cols)))
+    return StepConfig(cols, warps if heads * count(cols) >= least * warps else 1)
 
 
 def reference(
@@ -42,38 +80,65 @@ def reference(
 
 
 @pk.function
-def kept_of(decay: Any, b: Any, h: Any, heads: Any, r: Any) -> Any:
-    """What is kept of the state of a head, or of each row of part r of it."""
-    if len(decay.shape) == 1:
-        log = pk.load(decay[h])
-    elif len(decay.shape) == 2:
-        log = pk.load(decay[b, h])
+def vectors_of(x: Any, b: Any, h: Any) -> list[Any]:
+    """The vector of a head, in f32, a part for each chunk of the rows of a state."""
+    chunks = range(rows_of(pk.static(x.shape[2])) // CHUNK)
+    return [pk.load(x[b, h, :][i], cols=CHUNK, spread=pk.per_row).to(pk.f32) for i in chunks]
+
+
+@pk.function
+def kept_of(decay: Any, b: Any, h: Any, heads: int) -> list[Any]:
+    """What is kept of the state of a head, or of each chunk of its rows."""
+    if decay is None:
+        return [1.0]
+    if len(decay.shape) == 3:
+        logs = vectors_of(decay, b, h // (heads // pk.static(decay.shape[1])))
     else:
-        row = decay[b, h // (heads // decay.shape[1]), r]
-        log = pk.load(row, cols=SIDE, spread=pk.per_row).to(pk.f32)
-    return pk.exp2(pk.maximum(log * pk.log2e, LEAST_LOG))
+        logs = [pk.load(decay[h] if len(decay.shape) == 1 else decay[b, :][h])]
+    return [pk.exp2(pk.maximum(log * pk.log2e, LEAST_LOG)) for log in logs]
 
 
 @pk.kernel(inplace=True)
-def state_step(Q, K, V, O, state, following, decay, scale):  # type: ignore[no-untyped-def]
-    """O, and the next state, some columns of a head a block."""
-    batch, heads, width = V.shape
-    shared = heads // Q.shape[1]
-    b, h, c = pk.grid(batch, heads, pk.cdiv(width, SIDE))
-    v = pk.load(V[b, h, c], cols=SIDE, spread=pk.per_column).to(pk.f32)
-    of_channels = decay is not None and len(decay.shape) == 3
-    kept = 1.0 if decay is None or of_channels else kept_of(decay, b, h, heads, 0)
-    found = pk.zeros(pk.f32, SIDE, spread=pk.per_column)
-    for r in range(-(-pk.static(Q.shape[2]) // SIDE)):
-        q, k = (
-            pk.load(x[b, h // shared, r], cols=SIDE, spread=pk.per_row).to(pk.f32) for x in (Q, K)
-        )
-        if of_channels:
-            kept = kept_of(decay, b, h, heads, r)
-        s = pk.load(state[b, h, r, c], rows=SIDE, cols=SIDE) * kept + k * v
-        pk.store(following[b, h, r, c], s)
-        found = found + pk.col_sum(s * q)
-    pk.store(O[b, h, c], (found * scale).to(O.dtype))
+def state_step(  # type: ignore[no-untyped-def]
+    Q, K, V, O, beta, state, following, decay, scale, *, cols, warps
+):
+    """O, and the next state, some columns of a head a warp; beta is that of the delta rule, or None.
+
+    The copy engine takes the columns to shared memory, all at once, and back. Heads and sizes are those of a model, so
+    the program has them as constants.
+    """
+    batch, heads, width = V.shape[0], pk.static(V.shape[1]), pk.static(V.shape[2])
+    shared, parts = heads // pk.static(Q.shape[1]), -(-width // cols)
+    tiles = pk.shared(pk.st(pk.f32, rows_of(pk.static(Q.shape[2])), cols), count=warps)
+    full = pk.semaphore(1, count=warps)
+    (block,) = pk.grid(pk.cdiv(batch * (heads * parts), warps))
+    with pk.warps(warps) as w:
+        piece = block * warps + w
+        c, h, b = piece % parts, piece // parts % heads, piece // (parts * heads)
+        if b < batch:
+            tile = tiles[w]
+            full[w].expect(tile)
+            pk.load_async(tile, state[b, h, 0, c], signal=full[w])
+            queries, keys = (vectors_of(x, b, h // shared) for x in (Q, K))
+            added = pk.load(V[b, h, :][c], cols=cols, spread=pk.per_column).to(pk.f32)
+            kept = kept_of(decay, b, h, heads)
+            rate = None if beta is None else pk.load(beta[b, :][h]).to(pk.f32)
+            chunks = [tile.tiles(CHUNK, cols)[i, 0] for i in range(len(keys))]
+            full[w].wait(0)
+            if rate is not None:
+                known = pk.zeros(pk.f32, CHUNK, cols)
+                for chunk, key in zip(chunks, keys, strict=True):
+                    known = known + pk.load(chunk) * key
+                added = (added - pk.col_sum(known) * kept[0]) * rate
+            found = pk.zeros(pk.f32, CHUNK, cols)
+            for i, chunk in enumerate(chunks):
+                s = pk.load(chunk) * kept[i % len(kept)] + keys[i] * added
+                pk.store(chunk, s)
+                found = found + s * queries[i]
+            pk.fence_async()
+            pk.sync()
+            pk.store_async(following[b, h, 0, c], tile)
+            pk.store(O[b, h, :][c], (pk.col_sum(found) * scale).to(O.dtype))
 
 
 CASES = (
@@ -133,6 +198,16 @@ def linear_attention_step(
         return Plan(arrays, [])
     arrays.lines("q", "k", "v", "state", "next_state", "decay", "out")
     add_scale(arrays, scale)
+    return plan_of(arrays)
+
+
+def plan_of(arrays: Arrays) -> Plan:
+    """The launch for arrays that are checked."""
     following = "next_state" if "next_state" in arrays else "state"
-    args = ("q", "k", "v", "out", "state", following, *arrays.present("decay"))
-    return Plan(arrays, [PlanStep(state_step, (*args, "scale"))])
+    beta, decay = arrays.present("beta", "decay")
+    args = ("q", "k", "v", "out", beta, "state", following, decay, "scale")
+    batch, heads, d, width = (int(arrays.dims[n]) for n in ("batch", "heads", "d", "width"))
+    if 0 in (heads, width):
+        return Plan(arrays, [])
+    config = config_for(batch * heads, d, width, limits_of(arrays.like))
+    return Plan(arrays, [PlanStep(state_step, args, asdict(config))])
