@@ -407,6 +407,9 @@ def test_what_refers_to_too_much_is_refused():
 
 
 def test_a_function_that_no_name_leads_to_is_refused():
+    def found_by_a_search():
+        return 1.0
+
     class Finder:
         def __getitem__(self, name):
             return next(
@@ -416,10 +419,6 @@ def test_a_function_that_no_name_leads_to_is_refused():
     find = Finder()
     with pytest.raises(LanguageError, match="the kernel calls found_by_a_search, but no name"):
         value(writes(lambda: find["found_by_a_search"]()))
-
-
-def found_by_a_search():
-    return 1.0
 
 
 def test_a_helper_may_call_itself():
