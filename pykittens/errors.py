@@ -83,10 +83,13 @@ class Loc:
         """The innermost frame on the stack that is the user's and not in one of the folders `beyond`."""
         frame: FrameType | None = sys._getframe(1)
         users: list[FrameType] = []
-        while frame is not None and not (users and _is_recorder(frame.f_code)):
+        while frame is not None:
             file = frame.f_code.co_filename
-            if is_user_file(file) and not file.startswith(beyond):
-                users.append(frame)
+            if is_user_file(file):
+                if not file.startswith(beyond):
+                    users.append(frame)
+            elif users and _is_recorder(frame.f_code):
+                break
             frame = frame.f_back
         if frame is None:  # no kernel is recorded, so the lines further out are no part of one
             users = users[:1]

@@ -17,7 +17,7 @@ from pykittens.errors import KernelError, LanguageError, Loc, ResourceError, Typ
 from pykittens.ir.build import Builder, current
 from pykittens.ir.nodes import Call, operands
 from pykittens.ir.numbers import numbers
-from pykittens.ir.op import PURE, Effects, Family, Mismatch, Op, Parts, ScalarMeaning, bound
+from pykittens.ir.op import PURE, Binder, Effects, Family, Mismatch, Op, Parts, ScalarMeaning
 from pykittens.ir.operators import OPERATORS
 from pykittens.ir.signature import signature_of
 from pykittens.ir.values import Global, describe, handle
@@ -84,11 +84,12 @@ def typed(overloads: type[F]) -> Callable[[Callable[..., Any]], F]:
 def composed(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of a function written with operations: errors in it name the function and its operands."""
     name, signature = function.__name__.strip("_"), signature_of(function)
+    bound = Binder(name, signature)
     SHOWN.add(name)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = bound(name, signature, args, kwargs)
+        given = bound(args, kwargs)
         if not isinstance(next(iter(given.values()), None), int | float):
             current(name)
         positional: Any = numbers(args)
