@@ -9,14 +9,13 @@ from math import prod
 
 from pykittens.emulate.barriers import Copy, StageRing, shared_memory
 from pykittens.emulate.memory import Array
-from pykittens.emulate.operands import Operands, operands_of
 from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.shared import shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.ir.nodes import Call, Grid, Kernel, Order, is_multicast, takes
+from pykittens.ir.nodes import Grid, Kernel, Order, is_multicast, walk
 from pykittens.ir.orders import ROW_MAJOR, decode, positions
-from pykittens.ir.stages import Pipeline
+from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.structure import fetches_written
 
 
@@ -34,24 +33,16 @@ class LaunchRun:
     clusters: int = 0
     schedule: SeededSchedule = field(default_factory=SeededSchedule)
     watch: Watcher = NOBODY
-    _operands: dict[Call, Operands] = field(default_factory=dict)
-
-    def operands(self, call: Call) -> Operands:
-        """The operands of a call, sorted once for the launch."""
-        found = self._operands.get(call)
-        if found is None:
-            found = self._operands[call] = operands_of(call)
-        return found
 
     @cached_property
     def takers(self) -> dict[tuple[Pipeline, str], int]:
         """The number of groups that take stages of each pipeline on each side."""
-        roles = self.kernel.roles
-        return {
-            (p, side): sum(r.groups for r in roles if takes(r.body, p, side))
-            for p in self.kernel.pipelines
-            for side in ("fill", "drain")
-        }
+        found = {(p, side): 0 for p in self.kernel.pipelines for side in ("fill", "drain")}
+        for role in self.kernel.roles:
+            acquires = (n for n in walk(role.body) if isinstance(n, Acquire))
+            for taken in {(n.pipeline, n.side) for n in acquires}:
+                found[taken] += role.groups
+        return found
 
     def positions_of(self, block: int) -> Iterable[int]:
         """The positions in the order of the tasks that a block, or a cluster, takes, ascending."""

@@ -9,7 +9,7 @@ from typing import Any
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.memory import GlobalTile, poison
-from pykittens.emulate.operands import TENSORS, Tile, tile_of
+from pykittens.emulate.operands import TENSORS, Operands, Tile, operands_of, tile_of
 from pykittens.emulate.shared import Signalled
 from pykittens.emulate.waiting import (
     Engines,
@@ -22,6 +22,7 @@ from pykittens.emulate.waiting import (
     signal_key,
     wait_of_call,
 )
+from pykittens.emulate.watch import NOBODY
 from pykittens.errors import AccessError, KernelError
 from pykittens.ir.nodes import (
     Block,
@@ -94,9 +95,13 @@ class Group:
             self.node = node
             match node:
                 case Call():
+                    operands = operands_of(node)
+                    if operands.plain:
+                        self.compute(node, operands)
+                        continue
                     effects = node.op.effects
                     if effects.waits:
-                        yield wait_of_call(node, self.arguments(node))
+                        yield wait_of_call(node, self.arguments(operands))
                         for name in () if effects.tagged else effects.waits:
                             watch.passes(self, node, self.value(node.args[name]))
                     if effects.acquires:
@@ -105,7 +110,7 @@ class Group:
                         yield pause(node.loc, late=True)
                     if effects.signals and effects.engine is None and self.launch.schedule.pauses():
                         yield pause(node.loc)
-                    self.call(node)
+                    self.call(node, operands)
                 case Acquire():
                     yield from self.wait_for_stage(node)
                     self.acquire(node)
@@ -260,10 +265,9 @@ class Group:
 
     # -- operations ----------------------------------------------------------------------------
 
-    def arguments(self, node: Call) -> dict[str, Any]:
+    def arguments(self, operands: Operands) -> dict[str, Any]:
         """The operands of a call, read now."""
-        operands, env = self.launch.operands(node), self.env
-        args = operands.given.copy()
+        env, args = self.env, operands.given.copy()
         for name, value in operands.values:
             found = env[value]
             args[name] = self.landed(found) if type(found) is ProductInFlight else found
@@ -271,19 +275,19 @@ class Group:
             args[name] = self.value(thing)
         return args
 
-    def call(self, node: Call) -> None:
+    def call(self, node: Call, operands: Operands) -> None:
         effects = node.op.effects
         if effects.finishes is not None:
             self.finish(node, effects.finishes, node.args["pending"], node.args.get("read", False))
-        if effects.fences:
+        if effects.fences and self.watch is not NOBODY:
             self.watch.fences(self, self.fenced(effects))
         if effects.meets:
             self.watch.meets(self)
         if effects.engine is None:
-            self.compute(node)
+            self.compute(node, operands)
             return
         with faults_at(node):
-            self.issue(effects.engine, node)
+            self.issue(effects.engine, node, operands)
 
     def fenced(self, effects: Effects) -> tuple[Space, ...]:
         """The memory that a fence covers: tensors only if it is a fence of tensors alone, or they are fetched again."""
@@ -291,7 +295,7 @@ class Group:
             return ("shared",)
         return effects.fences
 
-    def issue(self, engine: Engine, node: Call) -> None:
+    def issue(self, engine: Engine, node: Call, operands: Operands) -> None:
         """Start an operation on an engine."""
         match engine:
             case Engine.PRODUCT:
@@ -300,15 +304,15 @@ class Group:
                 now = not self.role.is_warpgroup
                 self.put(node.results[0], self.engines.multiply(node, args, now))
             case Engine.COPY_IN:
-                self.copy_in(node)
+                self.copy_in(node, self.arguments(operands))
             case Engine.COPY_OUT:
-                args = self.arguments(node)
+                args = self.arguments(operands)
                 self.watch.starts_store(self, node, args)
                 self.engines.store(node, args)
 
-    def compute(self, node: Call) -> None:
+    def compute(self, node: Call, operands: Operands) -> None:
         """Carry an operation out by the lanes."""
-        args = self.arguments(node)
+        args = self.arguments(operands)
         for name in node.op.effects.signals:
             with faults_at(node):
                 self.signal(node, args[name])
@@ -322,12 +326,11 @@ class Group:
         self.watch.ran(self, node)
         found = result if isinstance(result, tuple) else (result,)
         # Without results, None is found.
-        for (r, is_number), value in zip(self.launch.operands(node).results, found, strict=False):
+        for (r, is_number), value in zip(operands.results, found, strict=False):
             self.put(r, typed(r, value, node) if is_number else value)
 
-    def copy_in(self, node: Call) -> None:
+    def copy_in(self, node: Call, args: dict[str, Any]) -> None:
         """Start a copy into the stage being filled; with multicast, this block's share to every block."""
-        args = self.arguments(node)
         dst, src = args["dst"], args["src"]
         tile: SharedTile = node.args["dst"]
         if tile.stage is None:
@@ -429,16 +432,17 @@ def typed(value: Value, result: Any, node: Call | None = None) -> Any:
     """The result in the type of a value: a scalar is a number of its dtype; an integer that overflows is an error."""
     if not isinstance(value.type, SCALAR):
         return result
-    match value.dtype.kind:
+    dtype = value.type.dtype
+    match dtype.kind:
         case "int":
             if node is not None and node.op.scalar is not None and node.op.scalar.wraps:
-                result = value.dtype.wrapped(int(result))
-            if not value.dtype.least <= result <= value.dtype.largest:
+                result = dtype.wrapped(int(result))
+            if not dtype.least <= result <= dtype.largest:
                 name = f"{node.op.name}: " if node is not None else ""
                 loc = None if node is None else node.loc
-                raise AccessError(f"{name}{int(result)} overflows an {value.dtype}", loc=loc)
+                raise AccessError(f"{name}{int(result)} overflows an {dtype}", loc=loc)
             return int(result)
         case "bool":
             return bool(result)
         case "float":
-            return value.dtype.numpy.type(result)
+            return dtype.numpy.type(result)

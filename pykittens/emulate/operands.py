@@ -28,17 +28,26 @@ class Operands:
     """The operands of a call, and its results.
 
     given: all by name, constants as they are. values: those that the group holds. others: those that are found when
-    they are read: tensors, rings, tuples with values. results: each with whether it is a number.
+    they are read: tensors, rings, tuples with values. results: each with whether it is a number. plain: the lanes
+    compute the results at once, and nothing waits, signals or is ordered.
     """
 
     given: dict[str, Any]
     values: tuple[tuple[str, Value], ...]
     others: tuple[tuple[str, Any], ...]
     results: tuple[tuple[Value, bool], ...]
+    plain: bool
 
 
 def operands_of(call: Call) -> Operands:
-    """The operands of a call."""
+    """The operands of a call of a lowered kernel, sorted once."""
+    if call.prepared is None:
+        call.prepared = _sorted(call)
+    found: Operands = call.prepared
+    return found
+
+
+def _sorted(call: Call) -> Operands:
     values: list[tuple[str, Value]] = []
     others: list[tuple[str, Any]] = []
     for name, thing in call.args.items():
@@ -47,7 +56,11 @@ def operands_of(call: Call) -> Operands:
         elif not _is_constant(thing):
             others.append((name, tile_of(thing) if isinstance(thing, TENSORS) else thing))
     results = tuple((r, isinstance(r.type, SCALAR)) for r in call.results)
-    return Operands(dict(call.args), tuple(values), tuple(others), results)
+    effects = call.op.effects
+    plain = effects.engine is effects.finishes is None and not (
+        effects.flags or effects.fences or effects.meets
+    )
+    return Operands(dict(call.args), tuple(values), tuple(others), results, plain)
 
 
 def _is_constant(thing: Any) -> bool:

@@ -42,7 +42,8 @@ class Block:
 class Call:
     """An operation. `args` holds handles, tile references and Python constants by parameter name.
 
-    `onto_flight`: a product whose accumulator may still be in flight (set by passes/waits.py).
+    `onto_flight`: a product whose accumulator may still be in flight (set by passes/waits.py). `prepared`: what the
+    emulator has found out about its operands, which are the same in all launches.
     """
 
     op: Op[Any]
@@ -50,6 +51,7 @@ class Call:
     results: list[Value]
     loc: Loc | None = None
     onto_flight: bool = False
+    prepared: Any = field(default=None, init=False, repr=False)
 
     @property
     def managed(self) -> bool:
@@ -368,8 +370,6 @@ def coordinates(ref: TileRef | Global) -> Iterator[Any]:
 def blocks(node: Node) -> list[Block]:
     """The blocks inside a node, in the order they run."""
     match node:
-        case Call():  # by far the most nodes
-            return []
         case For() | ForTasks() | Role():
             return [node.body]
         case While():
@@ -384,8 +384,9 @@ def walk(block: Block) -> Iterator[Node]:
     """All nodes of a block and of the blocks inside it, in program order."""
     for node in block.nodes:
         yield node
-        for inner in blocks(node):
-            yield from walk(inner)
+        if not isinstance(node, Call):  # by far the most nodes
+            for inner in blocks(node):
+                yield from walk(inner)
 
 
 def within(node: Node) -> Iterator[Node]:
