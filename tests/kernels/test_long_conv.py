@@ -138,7 +138,7 @@ def test_a_spectrum_in_place_of_a_filter(length, circular):
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("length", [100, 128, 4100, 8192])
+@pytest.mark.parametrize("length", [1, 100, 128, 4100, 8192])
 def test_any_strides(length):
     arrays = given(batch=3, length=length, channels=5, gates=True)
     wanted = long_conv(**arrays)

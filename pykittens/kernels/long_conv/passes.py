@@ -74,6 +74,7 @@ class ConvPasses:
             shape = (batch, self.channels * first.rows, first.columns)
         for name in names:
             self.arrays.reshape(name, shape)
+            self.arrays.lines(name)
             self.arrays.alias(f"{name}_sequences", name, (batch, self.channels, n))
             if n % COLS == 0:
                 self.arrays.alias(f"{name}_tiles", name, (batch, self.channels, n // COLS, 4, 16))
