@@ -151,8 +151,7 @@ class Work:
         """The time in which blocks, so many of which share a multiprocessor, load what segments before theirs add."""
         past, (rows, columns) = segments - 1, self.sides
         of_segment = 4 * rows * columns
-        parts = -(-rows // ROWS)
-        rounds = parts * -(-past // at_once(parts, self.columns))
+        rounds = -(-past // at_once(-(-rows // ROWS), self.columns))
         own = rounds * ROUND + sharing * past * of_segment / OF_MULTIPROCESSOR
         return max(turns * own, self.tasks * segments * past / 2 * of_segment / OF_CACHE)
 

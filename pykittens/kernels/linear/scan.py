@@ -19,8 +19,8 @@ MOST = 9 * ROWS * 32
 
 
 def at_once(parts: int, columns: int) -> int:
-    """From how many segments a warpgroup loads ROWS rows at a time, with so many times ROWS in its own state."""
-    return max(MOST // (ROWS * columns) - parts, 1)
+    """From how many segments a warpgroup loads states at a time, which have so many times ROWS rows, as its own has."""
+    return max((MOST // (ROWS * columns) - parts) // parts, 1)
 
 
 @pk.function
@@ -50,23 +50,24 @@ def after_segment(state: Any, log: Any, added: Any) -> Any:
 
 @pk.function
 def after_some(
-    state: Any,
+    state: list[Any],
     count: Any,
     segments: Any,
     size: int,
-    load: Callable[[Any], Any],
-    log: Callable[[Any], Any],
-) -> Any:
-    """A state after `count` segments of the recurrence, of which `size` are loaded at a time.
+    load: Callable[[Any, int], Any],
+    log: Callable[[Any, int], Any],
+) -> list[Any]:
+    """The parts of a state after `count` segments of the recurrence, of which `size` are loaded at a time.
 
-    load, log: what a segment adds, and the sum of its decay or None.
+    load, log: what a segment adds to a part, and the sum of its decay or None.
     """
+    parts = range(len(state))
     for first in pk.range(0, count, size):
         some = some_of(first, count, segments, size, False)
-        own, logs = [load(i) for i in some], [log(i) for i in some]
+        own, logs = ([[f(i, r) for r in parts] for i in some] for f in (load, log))
         for i in range(size):
             if first + i < count:
-                state = after_segment(state, logs[i], own[i])
+                state = [after_segment(state[r], logs[i][r], own[i][r]) for r in parts]
     return state
 
 
@@ -110,21 +111,20 @@ def after_segments(
     where the last segment stores what a scan leaves at the end, or None, and of which that is a multiple.
     """
     (b, h, segment), segments, columns = place, added.shape[2], state[0].cols
-    size, (dst, unit), found = at_once(len(state), columns), last, []
-    for r, x in enumerate(state):
+    size, (dst, unit) = at_once(len(state), columns), last
 
-        def load(i: Any, r: int = r) -> Any:
-            return pk.load(added[b, h, i, r, column], rows=ROWS, cols=columns)
+    def load(i: Any, r: int) -> Any:
+        return pk.load(added[b, h, i, r, column], rows=ROWS, cols=columns)
 
-        def log(i: Any, r: int = r) -> Any:
-            return log_of_segment(totals, b, h, i, r)
+    def log(i: Any, r: int) -> Any:
+        return log_of_segment(totals, b, h, i, r)
 
-        x = after_some(x, segment, segments, size, load, log)
-        found.append(x)
-        if dst is not None and segment == segments - 1:
-            y = after_segment(x, log(segment), load(segment))
+    state = after_some(state, segment, segments, size, load, log)
+    if dst is not None and segment == segments - 1:
+        for r, x in enumerate(state):
+            y = after_segment(x, log(segment, r), load(segment, r))
             pk.store(dst[r, column], y if unit is None else y * unit)
-    return found
+    return state
 
 
 @pk.function
@@ -137,10 +137,10 @@ def column_after_segments(
     """
     (b, h, segment, part), segments = place, added.shape[2]
 
-    def load(i: Any) -> Any:
+    def load(i: Any, _: int = 0) -> Any:
         return pk.load(added.at(b, h, i)[:, column][p], cols=ROWS, spread=spread)
 
-    x = after_some(x, segment, segments, AT_ONCE, load, lambda i: None)
+    (x,) = after_some([x], segment, segments, AT_ONCE, load, lambda *_: None)
     if dst is not None and (segment == segments - 1) & (part == 0):
         pk.store(dst[:, column][p], after_segment(x, None, load(segment)))
     return x
