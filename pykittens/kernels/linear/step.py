@@ -100,12 +100,12 @@ def kept_of(decay: Any, b: Any, h: Any, heads: int) -> list[Any]:
 
 @pk.kernel(inplace=True)
 def state_step(  # type: ignore[no-untyped-def]
-    Q, K, V, O, beta, state, following, decay, scale, *, cols, warps
+    Q, K, V, O, beta, state, following, decay, scale, *, cols, warps, by_lanes=False
 ):
     """O, and the next state, some columns of a head a warp; beta is that of the delta rule, or None.
 
-    The copy engine takes the columns to shared memory, all at once, and back. Heads and sizes are those of a model, so
-    the program has them as constants.
+    The copy engine takes the columns to shared memory, all at once, and back, unless lanes store them. Heads and sizes
+    are those of a model, so the program has them as constants.
     """
     batch, heads, width = V.shape[0], pk.static(V.shape[1]), pk.static(V.shape[2])
     shared, parts = heads // pk.static(Q.shape[1]), -(-width // cols)
@@ -133,11 +133,12 @@ def state_step(  # type: ignore[no-untyped-def]
             found = pk.zeros(pk.f32, CHUNK, cols)
             for i, chunk in enumerate(chunks):
                 s = pk.load(chunk) * kept[i % len(kept)] + keys[i] * added
-                pk.store(chunk, s)
+                pk.store(following[b, h, i, c] if by_lanes else chunk, s)
                 found = found + s * queries[i]
-            pk.fence_async()
-            pk.sync()
-            pk.store_async(following[b, h, 0, c], tile)
+            if not by_lanes:
+                pk.fence_async()
+                pk.sync()
+                pk.store_async(following[b, h, 0, c], tile)
             pk.store(O[b, h, :][c], (pk.col_sum(found) * scale).to(O.dtype))
 
 
@@ -209,5 +210,7 @@ def plan_of(arrays: Arrays) -> Plan:
     batch, heads, d, width = (int(arrays.dims[n]) for n in ("batch", "heads", "d", "width"))
     if 0 in (heads, width):
         return Plan(arrays, [])
-    config = config_for(batch * heads, d, width, limits_of(arrays.like))
-    return Plan(arrays, [PlanStep(state_step, args, asdict(config))])
+    how: dict[str, Any] = asdict(config_for(batch * heads, d, width, limits_of(arrays.like)))
+    if not arrays.reachable(following):  # lanes would copy what they have
+        how["by_lanes"] = True
+    return Plan(arrays, [PlanStep(state_step, args, how)])
