@@ -32,6 +32,7 @@ CHANGES = (1.3, 1.1, 1.03, 1 / 1.03, 1 / 1.1, 1 / 1.3)
 CLOSE = 1.2  # of candidates that are at most so much slower than the fastest, the estimate should be right
 EXACT = 0.1  # the weight of errors of estimates beside that of picks
 LEAST = 1e-5  # what a change must gain
+SHORTEST = 0.1  # microseconds of an estimate without one of its costs
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ class Measured:
         """How much slower the pick is than the fastest, and the error of the estimate, both as logarithms."""
         found = [(estimate(c, self.shape, limits, rates), us) for c, us in self.times]
         picked = min(found)[1]
-        errors = [math.log(e / us) ** 2 for e, us in found if us <= CLOSE * self.best]
+        errors = [
+            math.log(max(e, SHORTEST) / us) ** 2 for e, us in found if us <= CLOSE * self.best
+        ]
         return math.log(picked / self.best), math.sqrt(statistics.fmean(errors))
 
 

@@ -75,8 +75,14 @@ class Case:
         shape = shape_of(problem)
         picked, *others = contenders(shape, limits)[:count]
         if others and picked.splits == 1:
-            pairs = ((2, 0), (2, 1), (4, 0), (4, 1))
-            others += [replace(picked, cluster=size, cluster_axis=axis) for size, axis in pairs]
+            # Each block of a cluster copies as many rows of the side that they share, in units of eight.
+            shared = picked.cols, picked.rows
+            pairs = [(size, axis) for size in (2, 4) for axis in (0, 1)]
+            others += [
+                replace(picked, cluster=size, cluster_axis=axis)
+                for size, axis in pairs
+                if shared[axis] % (8 * size) == 0
+            ]
         return Case(problem, shape, {name_of(c): c for c in (picked, *others)})
 
 

@@ -89,7 +89,7 @@ def rows_of(shapes, truth, count):
 
 
 def test_a_fit_finds_the_rates_by_which_candidates_take_their_times(shapes, tmp_path, capsys):
-    truth = replace(RATES, start=RATES.start * 1.3, lanes=RATES.lanes / 1.3)
+    truth = replace(RATES, start=RATES.start * 1.3, copies=RATES.copies / 1.3)
     path, fit = tmp_path / "found.json", load(BENCHMARKS / "gemm_fit.py")
     path.write_text(json.dumps({"rows": rows_of(shapes, truth, 6)}))
     rates = fit.main([str(path), "--folds", "2"])

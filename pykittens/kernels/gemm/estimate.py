@@ -30,7 +30,7 @@ class Rates:
     apart: float = (
         73  # the same if blocks have several tiles and do not read the same line at the same time
     )
-    lanes: float = 24  # bytes per cycle that lanes load to shared memory from rows at any address
+    lanes: float = 5  # bytes per cycle that lanes load to shared memory from rows at any address
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
     outside: float = 12
 
