@@ -41,6 +41,11 @@ def rounded(x: Any) -> Any:
     return y
 
 
+def as_operand(x: Any) -> Any:
+    """The same, as a kernel has it for a product: rounded, as its gradient is."""
+    return rounded(moved(x, _unit[-1]) if _unit else x)
+
+
 def quotient(x: Any, y: Any) -> Any:
     """x / y, which a kernel rounds before it finds the gradient of y from it."""
     return x * rounded((1 / y).expand_as(x))
@@ -72,9 +77,9 @@ def check_gradients(
     """Raise unless the results of a function, and their gradients, are near those of another in float64.
 
     An error is at most `bound` times the largest element, and `floor`. Where terms cancel, it is at most some times
-    what other roundings of what is given make of it. p: the problem, for messages and `inside`. given: tensors, of
-    which some may be None, and of which the first `along` have positions of packed sequences. weights: the gradients
-    of results.
+    what other roundings of what is given make of it, or that of the other function in float32. p: the problem, for
+    messages and `inside`. given: tensors, of which some may be None, and of which the first `along` have positions of
+    packed sequences. weights: the gradients of results.
     """
     present = [i for i, x in enumerate(given) if x is not None]
 
@@ -83,12 +88,12 @@ def check_gradients(
         cut = [*([False] * first), *(i < along for i in present)]
         return [inside(p, x) if is_cut else x for x, is_cut in zip(results, cut, strict=True)]
 
-    def in_float64(change: Callable[[Any], Any]) -> list[Any]:
+    def evaluated(change: Callable[[Any], Any]) -> list[Any]:
         some = [x if x is None else change(x) for x in given]
         return of_positions(with_gradients(exact, some, [change(w) for w in weights]))
 
     found = of_positions(with_gradients(ours, given, weights))
-    wanted = in_float64(lambda x: x.double())
+    wanted = evaluated(lambda x: x.double())
     for i, (f, e) in enumerate(zip(found, wanted, strict=True)):
         assert f.shape == e.shape, (p, i)
         assert f.isfinite().all(), (p, i)
@@ -97,9 +102,11 @@ def check_gradients(
     bounds = [bound * size + floor for size in sizes]
     if any(e > b for e, b in zip(errors, bounds, strict=True)):
         _unit.append(torch.finfo(weights[0].dtype).eps)
-        samples = [largest_errors(in_float64(rounded_otherwise), wanted) for _ in range(SAMPLES)]
+        samples = [largest_errors(evaluated(rounded_otherwise), wanted) for _ in range(SAMPLES)]
         _unit.pop()
-        bounds = [max(b, MOVED * max(x)) for b, *x in zip(bounds, *samples, strict=True)]
+        in_float32 = largest_errors(evaluated(lambda x: x.float()), wanted)
+        moves = [MOVED * max(x) for x in zip(*samples, strict=True)]
+        bounds = [max(x) for x in zip(bounds, moves, in_float32, strict=True)]
     for i, (error, most) in enumerate(zip(errors, bounds, strict=True)):
         assert error <= most, (p, i, error, most)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pykittens.torch import hedgehog_attention
-from tests.gradients_random import check_gradients, inside, quotient, rounded
+from tests.gradients_random import as_operand, check_gradients, inside, quotient, rounded
 from tests.linear_random import each, ends_of, weights_for, with_lengths
 
 LENGTHS = (1, 17, 63, 64, 65, 128, 129, 200, 500, 1000)
@@ -80,22 +80,26 @@ def tensors(p: HedgehogProblem, device: str) -> list[Any]:
 def explicit(
     q: Any, k: Any, v: Any, query_map: Any, key_map: Any, factors: Any, state: Any
 ) -> tuple[Any, Any]:
-    """All pairs of positions, and the state that the next one would see."""
+    """All pairs of positions, and the state that the next one would see.
+
+    A largest score has its gradient from the weights of features, as in kernels: by the others it rounds otherwise.
+    """
     n = q.shape[2]
     a, b = factors[:, None, :, None, None]
     i = torch.arange(n, device=q.device)
     own, other = i[:, None] // CHUNK, i[None, :] // CHUNK
     is_near = (i[None, :] <= i[:, None]) & (other >= own - 1)
     s = (q.shape[3] ** -0.5 * q @ k.mT).masked_fill(~is_near, -torch.inf)
-    of_q, of_k = maps(q, query_map), maps(k, key_map)
-    weights = a * (rounded(s) - s.amax(dim=-1, keepdim=True)).exp() + b * (of_q @ of_k.mT) * (
-        other < own - 1
-    )
+    of_q, of_k = (as_operand(maps(*x)) for x in ((q, query_map), (k, key_map)))
+    largest = s.amax(dim=-1, keepdim=True)
+    near = a * (rounded(s) - largest.detach()).exp()
+    of_q = of_q * b * (largest - largest.detach()).exp()
     values = torch.cat([v, torch.ones_like(v[..., :1])], dim=3)
-    out, older = weights @ values, max(n // CHUNK - 1, 0) * CHUNK
+    out = (near + (of_q @ of_k.mT) * (other < own - 1)) @ values
+    older = max(n // CHUNK - 1, 0) * CHUNK
     after = of_k[:, :, :older].mT @ values[:, :, :older]
     if state is not None:
-        out, after = out + b * (of_q @ state), after + state
+        out, after = out + of_q @ as_operand(state), after + state
     return quotient(out[..., :-1], out[..., -1:]), after
 
 
