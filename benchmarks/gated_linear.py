@@ -113,7 +113,7 @@ def main() -> None:
     options = options_of("gated_linear", __doc__)
     random = (Problem(**vars(p)) for p in drawn(options.drawn, options.seed))
     rows = [measured(p, options.rounds) for p in (*GIVEN, *random)]
-    write("gated_linear", rows, COLUMNS, cells, options)
+    write("gated-linear", rows, COLUMNS, cells, options)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ def read(paths: Sequence[Path]) -> list[Measured]:
     found = []
     for row in (r for path in paths for r in json.loads(path.read_text())["rows"]):
         configs = {
-            n: Config(**{**c, "copied": tuple(c["copied"])}) for n, c in row["configs"].items()
+            n: Config(**c | {"copied": tuple(c.get("copied", ()))})
+            for n, c in row["configs"].items()
         }
         times = tuple((configs[name], us) for name, us in row["us"].items())
         if len(times) > 1:

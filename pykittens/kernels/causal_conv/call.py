@@ -57,8 +57,10 @@ def unit_of(channels_first: bool) -> int:
     return columns.POSITIONS * columns.AT_ONCE if channels_first else rows.ROWS
 
 
-def span_of(arrays: Arrays, channels_first: bool, resident: int, more: int = 0) -> int:
-    """Positions of a block, so that blocks take the least time if `resident` at once share a multiprocessor.
+def span_of(
+    arrays: Arrays, channels_first: bool, resident: int, more: int = 0, most: int = FLAT
+) -> int:
+    """At most so many positions of a block that blocks take the least time if `resident` share a multiprocessor.
 
     A block takes the time of its positions and of some more: it loads weights, and positions before its own; `more` is
     that of what it stores once. The last blocks take less if fewer of them share a multiprocessor, but half of the time
@@ -75,7 +77,7 @@ def span_of(arrays: Arrays, channels_first: bool, resident: int, more: int = 0) 
         turns, rest = divmod(-(-parts * -(-n // span) // count), resident)
         return (turns + bool(rest) * max(rest / resident, 0.5)) * (span + own + more) + span / 8
 
-    return min((unit * units for units in SPANS), key=time)
+    return min((unit * units for units in SPANS if unit * units <= most), key=time)
 
 
 def skew_of(arrays: Arrays, channels_first: bool) -> dict[str, int]:

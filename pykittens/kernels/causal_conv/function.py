@@ -16,7 +16,7 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.causal_conv.call import check, make_outputs, skew_of, span_of, stages_of
 from pykittens.kernels.causal_conv.columns import conv_columns
 from pykittens.kernels.causal_conv.reference import reference
-from pykittens.kernels.causal_conv.rows import conv_rows
+from pykittens.kernels.causal_conv.rows import FORWARD, conv_rows
 from pykittens.kernels.library import entry
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.runtime.arrays import numpy_dtype
@@ -112,7 +112,10 @@ def causal_conv(
     skew = skew_of(arrays, channels_first)
     of_lines = 4 if skew else 6
     of_rows = 5 if arrays.dims["taps"] <= 4 else 4
-    span = span_of(arrays, channels_first, of_lines if channels_first else of_rows)
+    if channels_first:
+        span = span_of(arrays, channels_first, of_lines)
+    else:
+        span = span_of(arrays, channels_first, of_rows, most=FORWARD)
     stages = stages_of(arrays, channels_first, span, skew, "x")
     constants = {"span": span, "activation": activation, "stages": stages, **skew}
     kernel = conv_columns if channels_first else conv_rows

@@ -20,6 +20,7 @@ from pykittens.types.dtypes import f32
 WARPS, CHANNELS = 4, 128  # of a block, and channels of a warp
 AT_ONCE = 8  # rows that are worked on, or loaded by lanes, at a time
 ROWS = 16  # of a stage
+FORWARD = 64  # rows of a block at most, so that blocks at the same time read rows near one another
 
 
 def factors_of(weight: Any, bias: Any, c: Any, scale: float | None) -> tuple[list[Any], Any]:
