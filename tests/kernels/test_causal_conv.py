@@ -141,6 +141,7 @@ def test_blocks_fill_the_gpu():
     ):
         arrays.dims |= dict(zip(("batch", "channels", "n"), sizes, strict=True))
         assert (span_of(arrays, False, 5), span_of(arrays, True, 6)) == (of_rows, of_lines)
+        assert span_of(arrays, False, 5, most=64) <= min(of_rows, 64)
 
 
 def stages_of(plan):
@@ -151,7 +152,7 @@ def stages_of(plan):
 @pytest.fixture
 def long_blocks(monkeypatch):
     """Blocks of several rounds, which small problems do not have."""
-    monkeypatch.setattr(call, "SPANS", (5,))
+    monkeypatch.setattr(call, "SPANS", (4,))
 
 
 @BOTH
