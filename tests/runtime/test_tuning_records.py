@@ -346,6 +346,7 @@ from pykittens.runtime import driver
 from tests.runtime.tuning import Work
 driver._LIBRARY = sys.argv[1]
 work = Work(Path(sys.argv[1]), {1: 1.0, 2: 0.5})
+print("begins", flush=True)
 chosen = work.tune()
 print(chosen, len(work.launches), *[step.note for step in work.steps])
 """
@@ -364,10 +365,11 @@ def test_a_process_waits_for_another_that_measures_the_same_problem(
     def check_slowly(candidate: Rows) -> str | None:
         if not begun:
             pipe = subprocess.PIPE
-            begun.append(
-                subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
-            )
-            time.sleep(2)  # it starts, and waits
+            other = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+            begun.append(other)
+            assert other.stdout is not None
+            assert other.stdout.readline() == "begins\n"
+            time.sleep(1)  # it waits
         return check(candidate)
 
     it.check = check_slowly  # type: ignore[method-assign]
