@@ -49,7 +49,7 @@ def plan_with(config, step, **arrays):
     """The plan of a step with another configuration."""
     plan = step.plan(**arrays)
     (launch,) = plan.steps
-    return replace(plan, steps=[replace(launch, constants=asdict(config))])
+    return replace(plan, steps=[replace(launch, constants=launch.constants | asdict(config))])
 
 
 def next_of(kind, arrays):

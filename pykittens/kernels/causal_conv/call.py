@@ -60,7 +60,7 @@ def unit_of(channels_first: bool) -> int:
 def span_of(
     arrays: Arrays, channels_first: bool, resident: int, more: int = 0, most: int = FLAT
 ) -> int:
-    """At most so many positions of a block that blocks take the least time if `resident` share a multiprocessor.
+    """Positions of a block, at most `most`, so that blocks take the least time if `resident` share a multiprocessor.
 
     A block takes the time of its positions and of some more: it loads weights, and positions before its own; `more` is
     that of what it stores once. The last blocks take less if fewer of them share a multiprocessor, but half of the time

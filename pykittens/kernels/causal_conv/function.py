@@ -110,13 +110,11 @@ def causal_conv(
     of_bias, before, ends = arrays.present("bias", "initial_state", "ends")
     args = ("x", "weight", of_bias, "out", before, "state" if return_state else None, ends)
     skew = skew_of(arrays, channels_first)
-    of_lines = 4 if skew else 6
-    of_rows = 5 if arrays.dims["taps"] <= 4 else 4
     if channels_first:
-        span = span_of(arrays, channels_first, of_lines)
+        kernel, span = conv_columns, span_of(arrays, True, 4 if skew else 6)
     else:
-        span = span_of(arrays, channels_first, of_rows, most=FORWARD)
+        resident = 5 if arrays.dims["taps"] <= 4 else 4
+        kernel, span = conv_rows, span_of(arrays, False, resident, most=FORWARD)
     stages = stages_of(arrays, channels_first, span, skew, "x")
     constants = {"span": span, "activation": activation, "stages": stages, **skew}
-    kernel = conv_columns if channels_first else conv_rows
     return Plan(arrays, [PlanStep(kernel, args, constants)], result=result)

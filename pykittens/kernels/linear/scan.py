@@ -137,10 +137,10 @@ def column_after_segments(
     """
     (b, h, segment, part), segments = place, added.shape[2]
 
-    def load(i: Any, _: int = 0) -> Any:
+    def load(i: Any, _: int) -> Any:
         return pk.load(added.at(b, h, i)[:, column][p], cols=ROWS, spread=spread)
 
     (x,) = after_some([x], segment, segments, AT_ONCE, load, lambda *_: None)
     if dst is not None and (segment == segments - 1) & (part == 0):
-        pk.store(dst[:, column][p], after_segment(x, None, load(segment)))
+        pk.store(dst[:, column][p], after_segment(x, None, load(segment, 0)))
     return x

@@ -210,7 +210,7 @@ def plan_of(arrays: Arrays) -> Plan:
     batch, heads, d, width = (int(arrays.dims[n]) for n in ("batch", "heads", "d", "width"))
     if 0 in (heads, width):
         return Plan(arrays, [])
-    how: dict[str, Any] = asdict(config_for(batch * heads, d, width, limits_of(arrays.like)))
-    if not arrays.reachable(following):  # lanes would copy what they have
-        how["by_lanes"] = True
+    config = config_for(batch * heads, d, width, limits_of(arrays.like))
+    # What the copy engine does not reach lanes would copy, and they have it.
+    how = asdict(config) | {"by_lanes": not arrays.reachable(following)}
     return Plan(arrays, [PlanStep(state_step, args, how)])
