@@ -40,13 +40,18 @@ class GemmBench(Bench):
     tune: bool = False
 
 
-def name_of(config: Config) -> str:
-    """A configuration in a few words: its tile, its stages, and the fields that differ from their defaults."""
+def set_in(config: Config) -> dict[str, Any]:
+    """The fields of a configuration that differ from their defaults."""
     defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    return {name: x for name, x in dataclasses.asdict(config).items() if x != defaults[name]}
+
+
+def name_of(config: Config) -> str:
+    """A configuration in a few words: its tile, its stages, and what else is set in it."""
     named = {"rows", "cols", "stages", "out_cols"}
     words = [f"{config.rows}x{config.cols}", f"{config.stages} stages", f"out {config.out_cols}"]
-    for name, value in dataclasses.asdict(config).items():
-        if name not in named and value != defaults[name]:
+    for name, value in set_in(config).items():
+        if name not in named:
             words.append(name if value is True else f"{name} {value}".lower())
     return ", ".join(words)
 

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import protocol  # noqa: E402
 import record  # noqa: E402
 import torch  # noqa: E402
-from gemm_measure import compared, compile_all, name_of, shape_of  # noqa: E402
+from gemm_measure import compared, compile_all, name_of, set_in, shape_of  # noqa: E402
 from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
@@ -92,12 +92,6 @@ def aligned(p: Problem) -> Problem:
     return replace(p, m=m if p.transpose_a else p.m, n=n, k=k, kind="aligned")
 
 
-def told(c: Config) -> dict[str, Any]:
-    """What a configuration has beside the defaults."""
-    usual = vars(Config(c.rows, c.cols)) | {"rows": None, "cols": None}
-    return {name: x for name, x in vars(c).items() if x != usual[name]}
-
-
 def measured(case: Case, bench: protocol.Bench) -> dict[str, Any]:
     """Microseconds of each configuration and of the library, and what was wrong."""
     p = case.problem
@@ -120,7 +114,7 @@ def measured(case: Case, bench: protocol.Bench) -> dict[str, Any]:
         "pick": next(iter(case.ways)),
         "us": {name: us[name] for name in case.ways if name in us},
         "library_us": us[library],
-        "configs": {name: told(c) for name, c in case.ways.items()},
+        "configs": {name: set_in(c) for name, c in case.ways.items()},
         "error": max(errors.values(), default=math.nan),
         "faults": faults,
     }
