@@ -1,8 +1,9 @@
 """Fits the rates of gemm's estimate to measured candidates: benchmarks/gemm_fit.py FILES of gemm_shapes.py.
 
-Every rate is changed by some percent as long as that brings the picks closer to the fastest candidates, or estimates
-closer to times. Folds of the shapes are left out in turn, and the rates fitted to the others are judged on them: what
-is printed for them is what shapes that nobody measured may expect. Last, each cost is left out alone.
+Least squares of the logarithms of estimates and times, in which candidates count less the slower they are, and so do
+times that are far off. Rates stay close to what they are unless the times say otherwise. Folds of the shapes are left
+out in turn, and the rates fitted to the others are judged on them: what is printed for them is what shapes that nobody
+measured may expect. Last, each cost is left out alone.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
 from pykittens.kernels.gemm.estimate import RATES, Rates, estimate  # noqa: E402
 from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 
-NAMES = [f.name for f in fields(Rates)]
-DIVISORS = NAMES[: NAMES.index("outside") + 1]  # rates, which no estimate can leave out
-CHANGES = (1.3, 1.1, 1.03, 1 / 1.03, 1 / 1.1, 1 / 1.3)
-CLOSE = 1.2  # of candidates that are at most so much slower than the fastest, the estimate should be right
-EXACT = 0.1  # the weight of errors of estimates beside that of picks
-LEAST = 1e-5  # what a change must gain
+# What other measurements tell: of the multiprocessor, and of fp8 with scales.
+KNOWN = ("clock", "products", "operand", "scales", "scaled", "pieces")
+NAMES = [f.name for f in fields(Rates) if f.name not in KNOWN]
+DIVISORS = ("clock", "products", "power", "memory", "copies", "cache", "shared", "lanes", "outside")
+CLOSE = 1.3  # of candidates that are at most so much slower than the fastest, errors are told
+FAR = 0.1  # the error of an estimate, as a logarithm, from which on it counts less
+PRIOR = (
+    0.5  # the weight of a rate's change beside that of one candidate's error, both as logarithms
+)
+STEPS, LARGEST = 8, 0.5  # of the fit, and the most that a step changes a rate, as a logarithm
 SHORTEST = 0.1  # microseconds of an estimate without one of its costs
 
 
@@ -47,14 +52,17 @@ class Measured:
         """The time of the fastest."""
         return min(us for _, us in self.times)
 
+    def errors(self, rates: Rates, limits: Limits) -> list[float]:
+        """The logarithm of each candidate's estimate as a part of its time."""
+        found = [(estimate(c, self.shape, limits, rates), us) for c, us in self.times]
+        return [math.log(max(e, SHORTEST) / us) for e, us in found]
+
     def losses(self, rates: Rates, limits: Limits) -> tuple[float, float]:
         """How much slower the pick is than the fastest, and the error of the estimate, both as logarithms."""
-        found = [(estimate(c, self.shape, limits, rates), us) for c, us in self.times]
-        picked = min(found)[1]
-        errors = [
-            math.log(max(e, SHORTEST) / us) ** 2 for e, us in found if us <= CLOSE * self.best
-        ]
-        return math.log(picked / self.best), math.sqrt(statistics.fmean(errors))
+        told = list(zip(self.errors(rates, limits), (us for _, us in self.times), strict=True))
+        _, picked = min((error + math.log(us), us) for error, us in told)
+        near = [error**2 for error, us in told if us <= CLOSE * self.best]
+        return math.log(picked / self.best), math.sqrt(statistics.fmean(near))
 
 
 def read(paths: Sequence[Path]) -> list[Measured]:
@@ -65,29 +73,36 @@ def read(paths: Sequence[Path]) -> list[Measured]:
             n: Config(**c | {"copied": tuple(c.get("copied", ()))})
             for n, c in row["configs"].items()
         }
-        times = tuple((configs[name], us) for name, us in row["us"].items())
+        # Clusters of more than two are measured, but never picked.
+        times = tuple((configs[n], us) for n, us in row["us"].items() if configs[n].cluster <= 2)
         if len(times) > 1:
             found.append(Measured(GemmShape(**row["shape"]), times))
     return found
 
 
-def loss(shapes: Sequence[Measured], rates: Rates, limits: Limits) -> float:
-    """The mean of what picks lose, and a part of the mean error."""
-    each = [x.losses(rates, limits) for x in shapes]
-    return statistics.fmean(picked + EXACT * error for picked, error in each)
-
-
 def fitted(shapes: Sequence[Measured], limits: Limits, rates: Rates = RATES) -> Rates:
-    """The rates that no single change improves."""
-    least, improved = loss(shapes, rates, limits), True
-    while improved:
-        improved = False
-        for name in NAMES:
-            for change in CHANGES:
-                tried = replace(rates, **{name: getattr(rates, name) * change})
-                if (found := loss(shapes, tried, limits)) < least - LEAST:
-                    rates, least, improved = tried, found, True
-    return rates
+    """The rates of least squares of errors and of changes of rates."""
+    weights = np.array([(x.best / us) ** 2 for x in shapes for _, us in x.times])
+
+    def errors(of: Rates) -> Any:
+        return np.array([e for x in shapes for e in x.errors(of, limits)])
+
+    def changed(changes: Any) -> Rates:
+        new = {n: getattr(rates, n) * math.exp(x) for n, x in zip(NAMES, changes, strict=True)}
+        return replace(rates, **new)
+
+    changes, little = np.zeros(len(NAMES)), 1e-3
+    for _ in range(STEPS):
+        now = errors(changed(changes))
+        slopes = [
+            (errors(changed(changes + x)) - now) / little for x in little * np.eye(len(NAMES))
+        ]
+        scale = weights / np.sqrt(np.sqrt(1 + (now / FAR) ** 2))
+        left = np.vstack([np.stack(slopes, 1) * scale[:, None], PRIOR * np.eye(len(NAMES))])
+        right = np.concatenate([-now * scale, -PRIOR * changes])
+        step = np.linalg.lstsq(left, right, rcond=None)[0]
+        changes = changes + np.clip(step, -LARGEST, LARGEST)
+    return changed(changes)
 
 
 def told(shapes: Sequence[Measured], rates: Rates, limits: Limits) -> str:
@@ -113,11 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> Rates:
     rates = fitted(shapes, limits)
     print(f"fitted to all: {told(shapes, rates, limits)}")
     for name, was in asdict(RATES).items():
-        left_out: dict[str, Any] = {name: 0.0}
-        now, without = getattr(rates, name), "-"
-        if name not in DIVISORS:
-            without = told(shapes, replace(rates, **left_out), limits)
-        print(f"{name:10} {was:12.5g} -> {now:12.5g}   without: {without}")
+        without: dict[str, Any] = {name: 0.0}
+        alone = "-" if name in DIVISORS else told(shapes, replace(rates, **without), limits)
+        print(f"{name:10} {was:12.5g} -> {getattr(rates, name):12.5g}   without: {alone}")
     return rates
 
 

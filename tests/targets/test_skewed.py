@@ -107,6 +107,11 @@ TILES = {
     "long": (16, 16, 8, 32, 16, 4),
     "view": (8, 32, 2, 32, 128, 4),
     "vector": (1, 272, 2, 32, 272, 4),
+    "two_panels": (32, 128, 2, 128, 128, 8),
+    "half_a_panel": (96, 32, 2, 128, 32, 8),
+    "bytes_of_four_warps": (32, 128, 1, 128, 128, 2),
+    "words_of_four_warps": (48, 32, 4, 128, 32, 8),
+    "longs_of_four_warps": (32, 16, 8, 128, 16, 4),
 }
 GUARD = 64  # bytes before and after a matrix
 

@@ -14,7 +14,7 @@ from pykittens.kernels.limits import Limits, first_that_fits
 MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
 CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
-MOST_SWAPPED = 256  # the most rows of a product whose transpose may be computed instead
+WIDEST = 256  # columns of a tile
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
 # slower than the tensor cores, so a warpgroup has 128 rows, 32 per warp.
@@ -92,16 +92,16 @@ def pick(shape: GemmShape, limits: Limits) -> Config:
 
 def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
     """Configurations with tiles of all sides that a warpgroup's registers hold."""
+    widths = _swapped_widths(shape)
     # With few rows most of a box would lie outside the tensor, which is slow.
-    few = _is_better_swapped(shape) and shape.m <= 32
+    few = widths and shape.m <= 32
     for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
-        for cols in range(16, 257, 16):
+        for cols in range(16, WIDEST + 1, 16):
             c = Config(rows, cols, consumers=consumers)
             if _fits_registers(c, shape) and _is_even(cols, shape):
                 yield from _ways(c, shape, limits)
-    if _is_better_swapped(shape):
-        cols = max(-(-shape.m // 16) * 16, 16)
-        for rows, consumers in ((64, 1), (128, 2), (256, 2)):
+    for rows, consumers in ((64, 1), (128, 2), (256, 2)):
+        for cols in widths:
             c = Config(rows, cols, consumers=consumers, swap=True)
             if _fits_registers(c, shape):
                 yield from _ways(_reading(c, shape, limits), shape, limits)
@@ -143,11 +143,19 @@ def _reading(c: Config, shape: GemmShape, limits: Limits) -> Config:
     return replace(c, stages=max(stages, least))
 
 
-def _is_better_swapped(shape: GemmShape) -> bool:
-    """Whether the transposed product is a candidate: there are few rows, or more that tiles of 64 do not fit well."""
-    fits = shape.b_by_rows and shape.m % 64 == 0
-    most = 32 if fits else MOST_SWAPPED
-    return shape.may_swap and shape.m <= most and not shape.blocks
+def _swapped_widths(shape: GemmShape) -> set[int]:
+    """Columns of tiles of the transposed product, if it is a candidate: its rows may not fit tiles of 64 well."""
+    if (
+        not shape.may_swap
+        or shape.blocks
+        or (shape.m > 32 and shape.m % 64 == 0 and shape.b_by_rows)
+    ):
+        return set()
+    least = max(-(-shape.m // WIDEST), 1)  # the fewest tiles side by side
+    shares = [-(-shape.m // tiles) for tiles in range(least, least + 2)]
+    # Rows of an `a` that is k x m in memory are copied in boxes as wide as the tile: whole lines are faster.
+    units = (16, LINE // shape.bytes) if shape.a_by_columns else (16,)
+    return {max(-(-share // unit) * unit, 16) for share in shares for unit in units}
 
 
 def _fits_registers(c: Config, shape: GemmShape) -> bool:

@@ -1,12 +1,13 @@
 """Estimates of the time of a product, by which a configuration is picked.
 
-The time is that of the slowest of four resources (products of the tensor cores and what they load from the L2 cache,
-power, memory, lines outside of tensors), and fixed costs. Rates were measured on an H200 (docs/tuning/gemm.md);
-`benchmarks/gemm_fit.py` fits them to measured products.
+The time is that of the slowest of four resources (tensor cores and what they load from the L2 cache, power, memory,
+lines outside of tensors), and fixed costs. Rates are of an H200: `benchmarks/gemm_fit.py` fits them to measured
+products of random shapes (docs/tuning/gemm.md, "Random shapes").
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pykittens.kernels.gemm.config import LINE, Config, GemmShape, extents, scaled, work
@@ -20,47 +21,44 @@ class Rates:
     clock: float = 1840  # cycles per microsecond
     products: float = 4096  # bytes of A times bytes of B that are multiplied per cycle
     power: float = (
-        706e6  # operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits
+        775e6  # operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits
     )
-    memory: float = 0.885  # the part of the memory's rate by its data sheet that a product reaches
+    memory: float = 0.825  # the part of the memory's rate by its data sheet that a product reaches
     copies: float = (
-        0.8125  # the part that a launch before the product reaches, which reads and writes
+        0.86  # the part that a launch before the product reaches, which reads and writes
     )
-    cache: float = 87  # bytes per cycle from the L2 cache
-    apart: float = (
-        73  # the same if blocks have several tiles and do not read the same line at the same time
-    )
+    cache: float = 98  # bytes per cycle from the L2 cache to one multiprocessor
+    shared: float = 78  # the same if all of them load
     lanes: float = 5  # bytes per cycle that lanes load to shared memory from rows at any address
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
-    outside: float = 12
+    outside: float = 25
 
-    start: float = 3.3  # microseconds of a launch
+    crossing: float = 0.42  # a row of a box that crosses from line to line takes so much longer
+    sector: float = 0.63  # and so much if it does not start at 32 bytes, and touches a fifth sector
+    start: float = 4.6  # microseconds of a launch, until the first stage is there
     overlap: float = 1.0  # microseconds less if it starts while the launch before it ends
-    step: float = 19  # cycles of a step of 128 bytes beside its products
-    tile: float = 550  # cycles of a tile beside its steps and elements
-    store: float = 0.054  # cycles of an element that is stored
+    copy: float = 1.05  # microseconds of a launch before the product that copies, beside its bytes
+    step: float = 17.6  # cycles of a step of 128 bytes beside its products
+    alone: float = 51  # the same for one warpgroup, which waits for its products
+    tile: float = 200  # cycles of a tile beside its steps and elements
+    part: float = 215  # cycles of a part of the columns that is stored
+    store: float = 0.065  # cycles of an element that is stored
     operand: float = 0.03  # more with operands of the epilogue or an activation
-    turns: float = 0.012  # less if warpgroups store in turns, and the next tile hides it
-    half_line: float = 0.1  # the part by which products are slower whose boxes are half a line
+    turns: float = 0.02  # less if warpgroups store in turns, and the next tile hides it
     scales: float = 140  # cycles of a product that is scaled, beside its elements
     scaled: float = 1 / 183  # cycles of an element that is scaled
     pieces: float = 20  # cycles of each piece after the first
 
-    visible: float = 0.11  # the part of the time of the L2 cache that nothing hides
     hidden: float = 0.05  # the part of the whole time that hides lines outside of tensors
     uneven: float = (
-        0.27  # what of the memory's time some blocks take that have one tile more than others
+        0.24  # what of the memory's time some blocks take that have one tile more than others
     )
-    idle: float = 0.09  # more time of memory if all blocks but one were idle
-    idle_swap: float = 0.02  # the same for the transposed product
-    least_busy: float = 39  # multiprocessors that are enough for all of the memory's rate
+    least_busy: float = 27  # multiprocessors that are enough for all of the memory's rate
 
-    passing: float = 2.2  # microseconds in which blocks of a split tile exchange sums
-    finishing: float = 0.5  # more if several finish parts
-    passed: float = 6.4e-7  # microseconds of a sum that is exchanged by all blocks
-    added: float = 1e-4  # microseconds of a sum that a block adds
-    cluster: float = 0.3  # microseconds for the start of clusters
-    clustered: float = 0.01  # the part by which their blocks wait for each other
+    passing: float = 1.2  # microseconds in which blocks of a split tile exchange sums
+    passed: float = 1.1e-6  # microseconds of a sum that is exchanged by all blocks
+    added: float = 6.3e-5  # microseconds of a sum that a block adds
+    clustered: float = 0.066  # the part by which blocks of a cluster wait for each other
 
 
 RATES = Rates()
@@ -72,19 +70,19 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0
-    parts, loaded = tiles * c.splits, _loaded(c, s)
-    of_tile = _tile(c, s, r, -(-steps // c.splits), loaded, tiles > blocks)
-    compute = -(-parts // blocks) * of_tile / r.clock
+    parts = tiles * c.splits
+    compute = -(-parts // blocks) * _tile(c, s, r, parts / blocks) / r.clock
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
     memory = _memory(c, s, r, parts, limits)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
-    cache = tiles * steps * loaded / blocks / r.cache / r.clock
     outside = _outside(c, s) * steps / r.outside / r.clock
-    visible = r.visible * cache + max(outside - r.hidden * longest, 0.0)
-    shared = r.cluster + r.clustered * longest if c.cluster > 1 else 0.0
-    passed = _passed(c, s, r, tiles) if c.splits > 1 else 0.0
+    visible = max(outside - r.hidden * longest, 0.0)
+    shared = r.clustered * longest if c.cluster > 1 else 0.0
+    passed = _passed(c, r, tiles, 1 + s.gated) if c.splits > 1 else 0.0
     copied = _copies(c, s, r, limits) if c.copied else 0.0
-    return r.start - r.overlap * c.overlap + longest + visible + shared + passed + copied
+    # A block with several tiles stays until the end of the launch, so the next one does not start earlier.
+    earlier = r.overlap if c.overlap and tiles <= blocks else 0.0
+    return r.start - earlier + longest + visible + shared + passed + copied
 
 
 def steps_of(s: GemmShape) -> dict[str, int]:
@@ -98,34 +96,35 @@ def steps_of_rows(c: Config, s: GemmShape) -> tuple[int, int]:
     return (b, a) if c.swap else (a, b)
 
 
-def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, is_followed: bool) -> float:
-    """Cycles for one tile of `steps` steps that load `loaded` bytes each; `is_followed`: the block has another tile."""
+def _tile(c: Config, s: GemmShape, r: Rates, waves: float) -> float:
+    """Cycles of a block for one tile, or its part of one, if there are so many for each multiprocessor."""
     a, b = c.sides(s.gated)
-    multiply = max(a * b, a * 48) * c.depth / r.products + r.step * c.depth / LINE
-    if not (s.b_by_rows or c.swap) and c.cols * s.bytes % LINE:
-        multiply *= 1 + r.half_line
+    steps = -(-work(c, s)[1] // c.splits)
+    multiply = max(a * b, a * 48) * c.depth / r.products
+    multiply += (r.alone if c.consumers == 1 else r.step) * c.depth / LINE
     if s.blocks:
         each = r.scales + c.rows // c.consumers * c.scaled_cols * r.scaled
         multiply += (each + r.pieces * (c.pieces - 1)) * scaled(c, s)
-    hidden = (r.turns if is_followed else -0.002) * c.turns
+    hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
-    load = max(loaded / (r.apart if is_followed else r.cache), _by_lanes(c, s) / r.lanes)
-    return steps * max(multiply, load) + r.tile + c.rows * c.cols * of_element
+    of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared)
+    load = max(_loaded(c, s, r) * of_byte, _by_lanes(c, s) / r.lanes)
+    stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
+    return steps * max(multiply, load) + r.tile + stored
 
 
-def _loaded(c: Config, s: GemmShape) -> float:
-    """Bytes of a stage in whole lines: a copy of part of a line takes as long as one of the line.
+def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
+    """Bytes of a stage in whole lines: the copy of a row of a box that is part of a line takes as long as one.
 
-    A row of a stage that starts anywhere in a line touches two. Blocks of a cluster share the copies of one side.
+    Blocks of a cluster share the copies of one side.
     """
-    rows, cols = c.sides(s.gated)
-    line = LINE // s.bytes
-    if not s.b_by_rows and c.swap:
-        rows = -(-rows // line) * line
-    elif not s.b_by_rows:
-        cols = -(-cols // line) * line
-    of_a, of_b = (2 - step / LINE for step in steps_of_rows(c, s))
-    sides = [rows * of_a, cols * of_b]
+    sides = []
+    by_columns = (not s.b_by_rows, s.a_by_columns) if c.swap else (s.a_by_columns, not s.b_by_rows)
+    for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), by_columns, strict=True):
+        width = math.gcd(x * s.bytes, LINE) if turned else LINE  # of a row of a box
+        further = r.crossing + r.sector * (step < 32)
+        crossed = max(width - step, 0) / max(LINE - step, 1) if step >= 16 else 0.0
+        sides.append(x * LINE / width * (1 + further * crossed))
     sides[1 - c.cluster_axis] /= c.cluster
     return sum(sides) * c.depth
 
@@ -144,33 +143,24 @@ def _outside(c: Config, s: GemmShape) -> int:
     return s.batch * lines * c.depth // LINE
 
 
-def _memory(c: Config, s: GemmShape, r: Rates, tiles: int, limits: Limits) -> float:
+def _memory(c: Config, s: GemmShape, r: Rates, parts: int, limits: Limits) -> float:
     """Microseconds of memory reads and writes."""
     blocks = limits.multiprocessors
     moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
-    waves, busy = -(-tiles // blocks), min(tiles, blocks)
-    more = 1 + r.uneven * (waves * busy / tiles - 1)
-    # Two multiprocessors share a path to memory: if some have it alone, the others finish later.
-    alone = (blocks - busy) / blocks if not c.swap and 0.65 < busy / blocks < 0.9 else 0.0
-    rate = r.memory * limits.memory_rate / 1e6
-    memory = moved / rate * max(1, r.least_busy / busy) * more * (1 + 0.3 * alone)
-    memory *= 1 + (r.idle_swap if c.swap else r.idle) * (1 - busy / blocks)
-    if c.swap and c.rows == 256:  # boxes of 256 rows of weights
-        far = tiles > blocks or tiles < 0.35 * blocks
-        memory *= 1.05 if far else 1.06 if s.b_by_rows or c.cols <= 32 else 0.99
-    return memory
+    busy = min(parts, blocks)
+    more = 1 + r.uneven * (-(-parts // blocks) * busy / parts - 1)
+    return moved / (r.memory * limits.memory_rate / 1e6) * max(1, r.least_busy / busy) * more
 
 
-def _passed(c: Config, s: GemmShape, r: Rates, tiles: int) -> float:
+def _passed(c: Config, r: Rates, tiles: int, products: int) -> float:
     """Microseconds in which blocks exchange partial sums: the sums of all blocks, and those that one block adds."""
-    finishing = min(c.splits, c.parts)
-    sums = c.rows * c.cols * (1 + s.gated) * c.splits
-    fixed = r.passing + r.finishing * (finishing > 1)
-    return fixed + r.passed * tiles * sums + r.added * sums / finishing
+    sums = c.rows * c.cols * products * c.splits
+    return r.passing + r.passed * tiles * sums + r.added * sums / min(c.splits, c.parts)
 
 
 def _copies(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
     """Microseconds of the copies of operands before the product."""
     sizes = {"a": s.m * s.k, "b": s.n * s.k * (1 + s.gated)}
     moved = 2 * s.batch * s.bytes * sum(sizes[name] for name in c.copied)
-    return r.start - r.overlap + moved / (r.copies * limits.memory_rate / 1e6)
+    later = 0.0 if c.overlap else r.overlap
+    return r.copy + later + moved / (r.copies * limits.memory_rate / 1e6)
