@@ -405,32 +405,32 @@ template <int SWIZZLE, int SIZE> DEVICE void store_row_part(char* to, u32 skew, 
     shift_up<SIZE, 16>(x, skew);
     store_part<SIZE, 16>(to + 16 * g, x + 4, first - 16 * g, last - 16 * g);
 }
-// A tile in shared memory to a tensor by THREADS that are ALIKE, nothing outside the matrix. A lane stores the granules
-// that the ends of its pieces and of those before them fill; the lane of the first piece has both ends of a row, whose
-// elements are stored one by one, as are those of a granule that is cut.
+// A tile in shared memory to a tensor by THREADS that are ALIKE, nothing outside the matrix. A lane stores the granules of the
+// ends of its pieces and of those before them, those that are cut by elements. The lane of the first piece has both ends of
+// a row: its granule begins with the end of the last piece.
 template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
 DEVICE void copy_out_alike(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
     constexpr int SIZE = sizeof(T), PIECES = Shares<COLS, SWIZZLE, THREADS, SIZE>::PIECES, BETWEEN = Shares<COLS, SWIZZLE, THREADS, SIZE>::BETWEEN;
-    const int top = thread / PIECES, p = thread % PIECES, start = max(-col, 0) * SIZE, stop = min(cols - col, COLS) * SIZE;
-    char* at = (char*)(to + ((row + top) * stride + col));
-    const int skew = (u32)(u64)at % 16, first = p * 16 - skew;
-    at += first;
+    const int top = thread / PIECES, p = thread % PIECES;
+    char* at = (char*)(to + ((row + top) * stride + col)) + p * 16;
+    const int skew = (u32)(u64)at % 16;
+    at -= skew;
+    // Where the elements of the row start and stop, in bytes from the granule.
+    const int start = max(-col, 0) * SIZE + skew - p * 16, stop = min(cols - col, COLS) * SIZE + skew - p * 16;
     const auto piece = [&](int p) { return from + shared_at<SWIZZLE>(top, byte + p * 16, panel_bytes); };
-    u32 own = piece(p), before = piece(p ? p - 1 : PIECES - 1);  // before the first: the last, whose end is past it
-    const bool is_full = first >= start && first + 16 <= stop;
-    _Pragma("unroll 2") for (int r = top; r < ROWS; r += BETWEEN, at += BETWEEN * stride * SIZE, own += BETWEEN * SWIZZLE, before += BETWEEN * SWIZZLE) {
+    u32 own = piece(p), before = piece(p ? p - 1 : PIECES - 1);
+    NO_UNROLL for (int r = top; r < ROWS; r += BETWEEN, at += BETWEEN * stride * SIZE, own += BETWEEN * SWIZZLE, before += BETWEEN * SWIZZLE) {
         if (!is_below(row + r, rows)) continue;
         const uint4 a = load_piece(before), b = load_piece(own);
         u32 x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
         shift_up<SIZE, 16>(x, skew);
-        if (is_full) {
+        if (start <= 0 && stop >= 16) {
             move_out<16>(at, x + 4);
             continue;
         }
-        UNROLL for (int k = 0; k < 16; k += SIZE) {
-            const int past = p == 0 && k < skew ? PIECES * 16 : 0;
-            const u32 words[2] = {x[4 + k / 4] >> k % 4 * 8, SIZE > 4 ? x[4 + (k + 4) / 4 % 4] : 0};
-            if (first + k + past >= start && first + k + past < stop) move_out<SIZE>(at + k + past, words);
+        NO_UNROLL for (int k = 0; k < 16; k += SIZE) {
+            const int place = p == 0 && k < skew ? k + PIECES * 16 : k;
+            if (place >= start && place < stop) store_piece<SIZE, 16>(at + place, x + 4, k);
         }
     }
 }
