@@ -16,11 +16,11 @@ RELEASES := 12.8.93 13.0.88
 # pytest writes its bytecode, too; without it, collecting the tests takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 # A process of its own on each core: more threads in one would wait for one another.
-quick test compile compilers soak golden: export OPENBLAS_NUM_THREADS := 1
-quick test compile compilers soak golden: export OMP_NUM_THREADS := 1
+quick test compile compilers all-tests soak golden: export OPENBLAS_NUM_THREADS := 1
+quick test compile compilers all-tests soak golden: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak gpu-soak lint format types size weight compile compilers check golden inventory pictures docs diff clean
+.PHONY: help venv demo quick test speed gpu-test bench gemm-bench soak gpu-soak lint format types size weight compile compilers all-tests check golden inventory pictures docs diff clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ test: venv ## the tests that need no GPU, with a sample of what `compile` does
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(DEFAULT_TIER)"
 
 speed: venv ## how fast the emulator and the compiler are, alone on the machine
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(shell grep -rl --include='*.py' 'mark\.slow' tests)
 
 gpu-test: ## the tests that need a GPU, with the python3 that has PyTorch
 	PYTHONPATH=. $(PYTHON) -m pytest -m gpu $(GPU_TESTS)
@@ -91,8 +91,13 @@ weight: venv ## lines of code by folder, beside those of a commit: make weight B
 compile: venv ## all of what `test` samples: every case compiled for each target that differs, proofs and mutants
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m units
 
-compilers: $(RELEASES:%=$(VENV)/compilers/%/.installed) ## one of six programs with an older release of NVRTC, installed in .venv/compilers
+OTHER_RELEASES := $(RELEASES:%=$(VENV)/compilers/%/.installed)
+
+compilers: $(OTHER_RELEASES) ## one of six programs with an older release of NVRTC, installed in .venv/compilers
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "compilers and not soak" tests/targets
+
+all-tests: $(OTHER_RELEASES) ## what test, compile and compilers run, at once: the tests are collected a single time
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not slow and not soak and not types"
 
 $(VENV)/compilers/%/.installed: $(INSTALLED)
 	rm -rf $(@D)

@@ -18,7 +18,7 @@ from pykittens.emulate.watch import Watcher
 from pykittens.ir.stages import Acquire, Pipeline
 from tests.launches import BLOCKS, larger, launches, of_cases
 
-SCHEDULES = 4
+SCHEDULES = 2
 # A ring of one launch that is not filled over and over: a second phase of its kernel that happens once.
 ONCE = {"pipeline-taken_over": {"second"}}
 

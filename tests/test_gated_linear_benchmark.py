@@ -16,8 +16,10 @@ def gated(monkeypatch):
     return program("gated_linear", monkeypatch)
 
 
-@pytest.mark.parametrize("sizes", [(1, 2, 2, 300, 64, 64), (2, 4, 2, 100, 32, 48)])
-@pytest.mark.parametrize("strength", [0.01, 1.0])
+@pytest.mark.parametrize(
+    ("sizes", "strength"),
+    [((1, 2, 2, 300, 64, 64), 0.01), ((2, 4, 2, 100, 32, 48), 1.0)],
+)
 def test_errors_are_no_larger_than_those_of_the_chunk_form(gated, sizes, strength, monkeypatch):
     """Of results and of gradients, with gates as models have them and with weaker ones."""
     torch.manual_seed(0)

@@ -1,10 +1,12 @@
-"""The default tier has the first case of each kind or half of all combinations, and another tier all others."""
+"""The default tier has the first case of each kind, half of all combinations or all pairs; another one has the rest."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from tests.tiers import halved, sampled, sampled_together
+from tests.tiers import halved, paired, sampled, sampled_together
 
 WORDS = ["add", "abs", "exp", "erf", "all"]
 
@@ -44,3 +46,16 @@ def test_half_of_all_combinations_have_no_mark_and_every_two_values_meet() -> No
     assert {mark.name for case in found for mark in case.marks} == {"soak"}
     assert len({(a, c) for a, _, c, _ in kept}) == 4
     assert len({(c, d) for _, _, c, d in kept}) == 6
+
+
+def test_of_all_combinations_few_have_no_mark_and_every_two_values_meet() -> None:
+    axes = [(1, 2), (3, 4)], [5, 6, 7], [8, 9, 10], [11, 12, 13, 14]
+    found = paired(*axes)
+    places = itertools.product(*axes)
+    assert [case.values for case in found] == [(*a, b, c, d) for a, b, c, d in places]
+    kept = [case.values for case in found if not case.marks]
+    assert len(kept) < len(found) // 4
+    for i, j in itertools.combinations(range(4), 2):  # the first is two parameters
+        met = {(case[i + 1], case[j + 1]) for case in kept}
+        assert len(met) == len(axes[i]) * len(axes[j])
+    assert {mark.name for case in found for mark in case.marks} == {"soak"}

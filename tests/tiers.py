@@ -1,4 +1,4 @@
-"""Which of the cases of a table the default tier runs: the first of each kind, or half of all combinations."""
+"""Which cases of a table the default tier runs: the first of each kind, half of all combinations, or all pairs."""
 
 from __future__ import annotations
 
@@ -42,6 +42,26 @@ def halved(*axes: Sequence[Any], rest: Any = pytest.mark.soak) -> list[Any]:
         values = [x for _, v in chosen for x in (v if isinstance(v, tuple) else (v,))]
         marks = rest if sum(place for place, _ in chosen) % 2 else ()
         found.append(pytest.param(*values, marks=marks))
+    return found
+
+
+def paired(*axes: Sequence[Any], rest: Any = pytest.mark.soak) -> list[Any]:
+    """Parameters for all combinations of the values of axes, of which a few stay: every two values of two axes meet.
+
+    A value that is a tuple is several parameters. All others are in the tier `rest`.
+    """
+    places = list(itertools.product(*(range(len(axis)) for axis in axes)))
+    pairs = {chosen: set(itertools.combinations(enumerate(chosen), 2)) for chosen in places}
+    kept, left = set(), set().union(*pairs.values())
+    while left:
+        best = max(places, key=lambda chosen: len(pairs[chosen] & left))
+        kept.add(best)
+        left -= pairs[best]
+    found = []
+    for chosen in places:
+        values = [axis[place] for axis, place in zip(axes, chosen, strict=True)]
+        flat = [x for v in values for x in (v if isinstance(v, tuple) else (v,))]
+        found.append(pytest.param(*flat, marks=() if chosen in kept else rest))
     return found
 
 

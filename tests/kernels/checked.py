@@ -7,7 +7,7 @@ from typing import Any
 import pykittens as pk
 
 
-def check_plan(plan: Any, schedules: int = 3) -> None:
+def check_plan(plan: Any, schedules: int = 2) -> None:
     """Run the launches of a plan, none of which has a fault. tests/targets has what the compiler says of them."""
     memory = plan.memory()
     for step in plan.steps:

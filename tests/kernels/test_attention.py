@@ -15,6 +15,7 @@ from pykittens.kernels.limits import Limits
 from pykittens.targets.architectures import TARGETS
 from tests import tolerance
 from tests.attention_operands import operands
+from tests.tiers import halved
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 IDS = [f"{c.rows}x{c.keys}x{c.stages}-{c.widest}" for c in CONFIGS]
@@ -36,9 +37,9 @@ def run(n, d, causal, config=None, seed=0):
     assert_attention(found, given["q"], given["k"], given["v"], causal)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("n", [1, 129, 300])
-@pytest.mark.parametrize("config", CONFIGS, ids=IDS)
+@pytest.mark.parametrize(
+    ("config", "n", "causal"), halved([*CONFIGS], [1, 129, 300], [False, True])
+)
 def test_a_configuration_is_right_at_any_length(config, n, causal):
     run(n, config.widest, causal, config)
 

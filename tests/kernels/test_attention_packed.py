@@ -15,7 +15,7 @@ from tests.attention_random import assert_close, by_rows, check, normal
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_attention_forms import have_the_same_bits
 from tests.runtime.c_programs import needs_compiler
-from tests.tiers import halved
+from tests.tiers import paired
 
 
 def arrays_of(group, kv_heads, queries, keys, d=64, width=None, seed=0):
@@ -57,7 +57,7 @@ FORMS = [
 
 @pytest.mark.parametrize(
     ("group", "queries", "keys", "d", "width", "splits", "how"),
-    halved(
+    paired(
         [(2, 64, 130, 64, 64), (3, 5, 300, 64, 48), (4, 2, 129, 128, 128), (8, 16, 257, 32, 256)],
         [1, 3, None],
         FORMS,

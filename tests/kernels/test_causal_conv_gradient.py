@@ -14,6 +14,7 @@ from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_causal_conv import BOTH, given, long_blocks, moved, state_of  # noqa: F401
 from tests.runtime.c_programs import needs_compiler
+from tests.tiers import halved, paired
 
 BF16 = ml_dtypes.bfloat16
 
@@ -83,15 +84,14 @@ def check(arrays, seed=1, **words):
     return found
 
 
-@pytest.mark.parametrize("activation", ["", "silu"])
-@pytest.mark.parametrize("taps", [2, 4, 8])
-@pytest.mark.parametrize("length", [1, 2, 16, 17, 70])
+@pytest.mark.parametrize(
+    ("length", "taps", "activation"), halved([1, 2, 16, 17, 70], [2, 4, 8], ["", "silu"])
+)
 def test_any_length_and_taps(length, taps, activation):
     check(given(length, taps=taps), activation=activation)
 
 
-@pytest.mark.parametrize("taps", [2, 4, 8])
-@pytest.mark.parametrize("length", [1, 3, 257, 1000, 2100])
+@pytest.mark.parametrize(("length", "taps"), halved([1, 3, 257, 1000, 2100], [2, 4, 8]))
 def test_lines_of_any_length_and_taps(length, taps):
     check(given(length, 5, taps, channels_first=True), activation="silu")
 
@@ -121,10 +121,10 @@ def test_without_bias_and_states(channels_first):
         assert np.abs(f.astype(np.float64) - w).max() <= 2**-8 * np.abs(w).max()
 
 
-@pytest.mark.parametrize("taps", [2, 4, 8])
-@pytest.mark.parametrize("length", [1, 9, 1025, 2051, 3504, 5120, 6001])
-@pytest.mark.parametrize("units", [1, 5])
-@BOTH
+@pytest.mark.parametrize(
+    ("length", "taps", "units", "channels_first"),
+    paired([1, 9, 1025, 2051, 3504, 5120, 6001], [2, 4, 8], [1, 5], [False, True]),
+)
 def test_lines_and_rows_without_states(length, taps, units, channels_first, monkeypatch):
     monkeypatch.setattr(call, "SPANS", (units,))
     n, channels = (length, 4) if channels_first else (length % 101, 72)

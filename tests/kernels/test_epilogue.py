@@ -17,6 +17,7 @@ from tests.gemm_problems import BLOCK_SCALES, Problem, results
 from tests.gemm_random import drawn, fault_of
 from tests.kernels.host_functions import tensor_of
 from tests.runtime.c_programs import needs_compiler
+from tests.tiers import halved
 
 CONFIGS = {
     "plain": Config(64, 64, stages=2, consumers=1, out_cols=32),
@@ -101,8 +102,7 @@ def test_an_operand_of_the_users_function_may_be_a_number():
         assert (found == factor * once).all()
 
 
-@pytest.mark.parametrize("turns", [False, True])
-@pytest.mark.parametrize("stages", [2, 3, 4, 5])
+@pytest.mark.parametrize(("stages", "turns"), halved([2, 3, 4, 5], [False, True]))
 def test_operands_that_come_through_the_stages(stages, turns):
     """Parts of 64 columns of 16 bits fit a stage; with turns there must be stages for all of them."""
     problem = Problem(200, 300, 150, out=True, numbers={"beta": 0.5}, extras={"residual": "bf16"})

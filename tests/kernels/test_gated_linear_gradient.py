@@ -85,7 +85,7 @@ def test_any_length(length):
 
 
 def test_a_long_sequence():
-    check(given(heads=1, length=1000, d=16, width=16))
+    check(given(heads=1, length=600, d=16, width=16))
 
 
 @pytest.mark.parametrize(("d", "width"), [(16, 16), (17, 30), (72, 64), (128, 130), (256, 48)])
@@ -122,7 +122,7 @@ def test_any_strides():
 @pytest.mark.parametrize("log", [-0.0, -1.0, -30.0, -1e30, -np.inf])
 def test_no_decay_is_too_strong(log):
     """Of all channels and positions, of some, and beside weak ones."""
-    arrays = given(length=130)
+    arrays = given(heads=1, length=130)
     weak = arrays["decay"]
     for is_strong in (True, np.arange(130)[:, None] % 20 == 19, np.arange(32) % 3 == 0):
         check(arrays | {"decay": np.where(is_strong, np.float32(log), weak)})
@@ -212,8 +212,8 @@ def test_what_does_not_fit_is_refused():
 def test_calls_of_a_form_compute_with_their_own_arrays(emulated):
     pytest.importorskip("torch")
     for seed in range(2):
-        arrays = given(heads=4, length=70, d=16, width=16, seed=seed)
-        arrays |= {x: arrays[x][:, :2] for x in "qk"}
+        arrays = given(length=70, d=16, width=16, seed=seed)
+        arrays |= {x: arrays[x][:, :1] for x in "qk"}
         for more in ({}, of_states(arrays, seed)):
             words = arrays | more
             wanted = gated_linear_attention_backward(**words)

@@ -15,6 +15,7 @@ from pykittens.runtime.arguments import check
 from pykittens.targets.architectures import TARGETS
 from tests.gemm_problems import BLOCK_SCALES, Layout, Problem, arguments_of, results
 from tests.gemm_random import fault_of
+from tests.tiers import halved
 
 HOPPER = Limits("sm_90a", TARGETS["sm_90a"].shared_bytes, warpgroups=True)
 SMALL = Config(64, 64, stages=3, consumers=1)
@@ -122,8 +123,7 @@ SCALED = {
 TOO_LARGE_WITH_GATE = ("two-pieces", "apart", "both-apart", "narrow-pieces")
 
 
-@pytest.mark.parametrize("k", [1, 300, 512, 640])
-@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize(("name", "k"), halved([*SCALED], [300, 1, 512, 640]))
 def test_scales_of_blocks(name, k):
     """With and without scales that the copy engine reaches: those of 512 lie in 16 bytes."""
     problem = Problem(200, 410, k, dtypes=FP8, extras=BLOCK_SCALES)
@@ -142,8 +142,7 @@ def test_scales_of_blocks(name, k):
 # -- splits and schedules --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("splits", [2, 3, 5, 8, 20])
-@pytest.mark.parametrize("name", SPLITS)
+@pytest.mark.parametrize(("name", "splits"), halved(SPLITS, [2, 3, 5, 8, 20]))
 def test_few_and_many_blocks_do_a_part_of_each_tile(name, splits):
     """Also more than there are steps, and more or fewer than there are parts of the columns."""
     config = replace(CONFIGS[name], splits=splits)

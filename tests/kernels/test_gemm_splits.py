@@ -16,6 +16,7 @@ from pykittens.kernels.gemm import gemm_tiles
 from pykittens.kernels.gemm.config import Config
 from pykittens.runtime.arguments import check, scalars
 from tests.gemm_problems import Problem, arguments_of
+from tests.tiers import halved
 
 CONFIGS = {
     "one-part": Config(128, 32, stages=3, out_cols=32, splits=3),
@@ -60,8 +61,7 @@ def run(config, resident, seed=0):
     return [x.tobytes() for x in results], count.calls
 
 
-@pytest.mark.parametrize("resident", [1, 2, 3, 7])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "resident"), halved([*CONFIGS], [1, 2, 3, 7]))
 def test_no_bit_depends_on_the_number_of_blocks_that_run_at_once(name, resident):
     expected, _ = run(CONFIGS[name], 1000)
     for seed in SEEDS:

@@ -14,6 +14,7 @@ from tests.kernels.checked import check_plan
 from tests.kernels.host_functions import tensor_of
 from tests.kernels.test_linear import given
 from tests.runtime.c_programs import needs_compiler
+from tests.tiers import halved
 
 BF16 = ml_dtypes.bfloat16
 
@@ -168,8 +169,7 @@ def test_calls_of_a_form_compute_with_their_own_arrays(decay, emulated):
                 assert x.tolist() == tensor_of(y).tolist()
 
 
-@pytest.mark.parametrize("decay", ["none", "head", "position"])
-@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize(("decay", "segments"), halved(["none", "head", "position"], [2, 1]))
 def test_no_pass_has_a_fault(segments, decay):
     """Of several chunks, so that memory is written again; with all states, and heads that share."""
     arrays = given(heads=2, length=200, d=72, width=40, decay=decay)

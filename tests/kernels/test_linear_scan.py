@@ -28,6 +28,7 @@ from pykittens.kernels.linear.mamba2 import reference as mamba2_reference
 from pykittens.kernels.linear.reference import reference
 from tests import tolerance
 from tests.kernels.checked import check_plan
+from tests.tiers import halved
 
 SIZES = {"batch": 1, "heads": 2, "length": 10 * 64 + 17, "d": 32, "width": 40}
 DECAYS = "none", "head", "position"
@@ -63,7 +64,6 @@ FORMS |= {"gates of channels": of_channels, "steps": of_steps}
 FEATURES = {f"based, {x}": (lambda x=x, **sizes: of_based(x, **sizes)) for x in (False, True)}
 FEATURES |= {"hedgehog": of_hedgehog}
 OF_FORMS = pytest.mark.parametrize("form", FORMS)
-OF_ALL = pytest.mark.parametrize("form", [*FORMS, *FEATURES])
 
 
 def state_of(arrays):
@@ -96,9 +96,9 @@ def choose(monkeypatch):
     return rated
 
 
-@pytest.mark.parametrize("has_state", [False, True])
-@pytest.mark.parametrize("segments", [3, 10])
-@OF_ALL
+@pytest.mark.parametrize(
+    ("form", "segments", "has_state"), halved([*FORMS, *FEATURES], [3, 10], [False, True])
+)
 def test_states_are_those_of_a_scan(form, segments, has_state, choose):
     function, wanted_of, arrays = (FORMS | FEATURES)[form]()
     words = {"initial_state": state_of(arrays) if has_state else None, "return_state": True}
@@ -129,8 +129,10 @@ def test_states_of_many_rows(form, d, choose):
         assert error <= 4 * tolerance.unit(found[0].dtype) * np.abs(y).max()
 
 
-@pytest.mark.parametrize(("segments", "length"), [(4, 12 * 64 - 5), (20, 20 * 64)])
-@OF_ALL
+@pytest.mark.parametrize(
+    ("form", "segments", "length"),
+    halved([*FORMS, *FEATURES], [(20, 20 * 64), (4, 12 * 64 - 5)]),
+)
 def test_no_launch_has_a_fault(form, segments, length, choose):
     """With three chunks of a segment, and three rounds of segments before the last one."""
     choose(True)

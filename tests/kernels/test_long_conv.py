@@ -68,7 +68,7 @@ def test_long_sequences(batch, channels, length, taps, circular):
     check(given(batch, channels, length, taps, circular, gates=batch != 2))
 
 
-@pytest.mark.slow
+@pytest.mark.units
 def test_two_outer_levels():
     check(given(1, 1, 2**19, circular=True))
     check(given(1, 1, 2**18 + 7, taps=1000, circular=True))

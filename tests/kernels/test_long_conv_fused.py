@@ -123,7 +123,7 @@ def test_no_launch_has_a_fault(batch, channels, n, config):
         check_plan(plan, schedules=2)
 
 
-@pytest.mark.slow
+@pytest.mark.units
 @pytest.mark.parametrize("circular", [False, True])
 @pytest.mark.parametrize("n", [16384, 32768])
 def test_no_launch_of_more_points_has_a_fault(n, circular):

@@ -77,7 +77,7 @@ def test_long_sequences(batch, length, circular):
     check(problem(batch, 1, length, circular=circular, gates=True))
 
 
-@pytest.mark.slow
+@pytest.mark.units
 def test_two_outer_levels():
     check(problem(1, 1, 2**19, taps=1000))
 
@@ -156,7 +156,7 @@ def test_no_launch_has_a_fault(length, circular):
 
 
 @pytest.mark.parametrize(
-    ("length", "circular"), [(5000, True), pytest.param(8192, False, marks=pytest.mark.slow)]
+    ("length", "circular"), [(5000, True), pytest.param(8192, False, marks=pytest.mark.units)]
 )
 def test_no_launch_of_outer_levels_has_a_fault(length, circular):
     arrays = problem(3, 1, length, taps=100, circular=circular)

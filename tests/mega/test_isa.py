@@ -31,8 +31,12 @@ def test_the_embedding_is_the_row_of_the_token(length):
     m.checked(token=255)
 
 
-@pytest.mark.parametrize(("rows", "length"), [(1, 1), (16, 1024), (70, 100), (33, 2500), (7, 1040)])
-@pytest.mark.parametrize(("chunk", "widest"), [(1024, 1), (2048, 1), (1024, 3)])
+@pytest.mark.parametrize(
+    ("rows", "length", "chunk", "widest"),
+    halved(
+        [(1, 1), (16, 1024), (70, 100), (33, 2500), (7, 1040)], [(1024, 1), (2048, 1), (1024, 3)]
+    ),
+)
 def test_products_take_matrices_of_any_shape(rows, length, chunk, widest):
     m = Model(chunk=chunk, widest=widest)
     x = m.embedding(length)
@@ -61,8 +65,7 @@ def test_a_sum_of_vectors(length):
     m.checked(token=9)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("length", "activation"), halved(LENGTHS, [*ACTIVATIONS]))
 def test_a_gate(length, activation):
     m = Model()
     x = m.embedding(length)
@@ -70,8 +73,7 @@ def test_a_gate(length, activation):
     m.checked(token=9)
 
 
-@pytest.mark.parametrize("length", LONG)
-@pytest.mark.parametrize("chunk", [1024, 2048])
+@pytest.mark.parametrize(("length", "chunk"), halved(LONG, [1024, 2048]))
 def test_norms(length, chunk):
     m = Model(chunk=chunk)
     x, gain = m.embedding(length), m.gains(length)
@@ -88,8 +90,7 @@ def test_a_layer_norm_subtracts_a_large_mean():
     m.checked()
 
 
-@pytest.mark.parametrize("head", [64, 128])
-@pytest.mark.parametrize("heads", [1, 2, 5])
+@pytest.mark.parametrize(("heads", "head"), halved([1, 2, 5], [64, 128]))
 def test_heads_are_rotated_by_the_angles_of_the_position(head, heads):
     m = Model(head=head, capacity=70)
     rope, x = m.angles(), m.embedding(heads * head)
@@ -277,7 +278,7 @@ def test_parts_of_vectors_are_written_one_by_one():
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason="no compiler")
-@pytest.mark.parametrize(("head", "chunk"), [(64, 1024), (64, 2048), (128, 2048)])
+@pytest.mark.parametrize(("head", "chunk"), halved([64, 128], [2048, 1024], rest=pytest.mark.units))
 def test_no_kind_spills_registers(head, chunk):
     """As many pages as there is room for, so that the program is one of `test_all_pages_that_a_machine_takes`."""
     m = all_kinds(head=head, chunk=chunk, pages=0, fetched=0)

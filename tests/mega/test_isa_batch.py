@@ -25,8 +25,7 @@ def test_each_kind_gives_what_float64_does(batch, chunk, head):
     all_kinds(batch=batch, chunk=chunk, head=head, pages=3).checked(*places(batch))
 
 
-@pytest.mark.parametrize("batch", [2, 8])
-@pytest.mark.parametrize("widest", [1, 2])
+@pytest.mark.parametrize(("batch", "widest"), halved([2, 8], [1, 2]))
 def test_products_of_any_length(batch, widest):
     m = Model(batch=batch, widest=widest, vocabulary=40)
     x = m.embedding(1025 if widest > 1 else 1000)
@@ -36,8 +35,7 @@ def test_products_of_any_length(batch, widest):
     m.checked(token=places(batch, vocabulary=40)[1])
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(("batch", "parts"), [(2, 1), (4, 2)])
+@pytest.mark.parametrize(("batch", "parts", "dynamic"), halved([(2, 1), (4, 2)], [False, True]))
 def test_a_small_llama_continues_all_sequences(batch, parts, dynamic):
     m, logits = llama(batch=batch, parts=parts, dynamic=dynamic)
     positions, tokens = places(batch, capacity=60)

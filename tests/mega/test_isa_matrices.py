@@ -8,6 +8,7 @@ import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.mega.isa import Machine
 from pykittens.runtime import nvrtc
+from tests.tiers import halved
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -75,18 +76,20 @@ def attended(q, k, v, head, causal):
     return (e / e.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(s.shape[1], -1)
 
 
-@pytest.mark.parametrize("run", ["run", "run_coarse"])
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(
-    ("queries", "keys", "heads", "of_keys", "head"),
-    [
-        (128, 128, 1, 1, 64),
-        (1, 1, 2, 1, 64),
-        (200, 200, 2, 2, 64),
-        (130, 300, 2, 1, 64),
-        (100, 385, 1, 1, 128),
-        (260, 300, 1, 1, 128),
-    ],
+    ("queries", "keys", "heads", "of_keys", "head", "causal", "run"),
+    halved(
+        [
+            (128, 128, 1, 1, 64),
+            (1, 1, 2, 1, 64),
+            (200, 200, 2, 2, 64),
+            (130, 300, 2, 1, 64),
+            (100, 385, 1, 1, 128),
+            (260, 300, 1, 1, 128),
+        ],
+        [False, True],
+        ["run", "run_coarse"],
+    ),
 )
 def test_attention_of_any_shape(queries, keys, heads, of_keys, head, causal, run):
     rng = np.random.default_rng(queries)

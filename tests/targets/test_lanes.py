@@ -52,7 +52,11 @@ ALL = {
     )
 }
 # One dtype of each width stands for the others.
-SOME = [c for n, c in ALL.items() if not {"f16", "e5m2", "int8", "int64"} & set(n.split("-"))]
+OTHER_DTYPES = {"f16", "e5m2", "int8", "int64"}
+SOME, OTHERS = (
+    [c for n, c in ALL.items() if bool(OTHER_DTYPES & set(n.split("-"))) is other]
+    for other in (False, True)
+)
 
 
 def check(cases, folder):
@@ -67,7 +71,7 @@ def test_lanes_and_warps_meet_and_hold_the_right_elements(first, tmp_path):
     check(SOME[first : first + TOGETHER], tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, len(ALL), TOGETHER))
-def test_lanes_and_warps_meet_and_hold_the_right_elements_of_every_dtype(first, tmp_path):
-    check([*ALL.values()][first : first + TOGETHER], tmp_path)
+@pytest.mark.units
+@pytest.mark.parametrize("first", range(0, len(OTHERS), TOGETHER))
+def test_lanes_and_warps_meet_and_hold_the_right_elements_of_other_dtypes(first, tmp_path):
+    check(OTHERS[first : first + TOGETHER], tmp_path)

@@ -8,6 +8,7 @@ import pytest
 
 from tests import lanes
 from tests.loop_programs import HEAD, TAIL, Loop, programs, with_python, with_text
+from tests.tiers import sampled
 
 pytestmark = pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
 
@@ -55,6 +56,8 @@ def test_names_that_a_loop_exchanges_keep_their_values_if_it_has_few_passes(tmp_
     check([Loop(source, n, m, 0.25) for n in (-1, 0, 1, 2, 5) for m in (0, 2, 4)], tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(0, MANY // TOGETHER))
+@pytest.mark.parametrize(
+    "seed", sampled(range(MANY // TOGETHER), lambda seed: seed % 2, pytest.mark.soak)
+)
 def test_the_text_of_a_random_program_gives_what_python_gives(seed, tmp_path):
     check(drawn(seed), tmp_path)

@@ -101,7 +101,7 @@ def case(seed: int, folder: Any) -> Case:
 
 
 @pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
-@pytest.mark.parametrize("first", [0, 40, 80])
+@pytest.mark.parametrize("first", [0, 40, pytest.param(80, marks=pytest.mark.soak)])
 def test_the_text_of_a_random_loop_gives_what_the_emulator_gives(first, tmp_path):
     cases = [case(seed, tmp_path) for seed in range(first, first + 40)]
     block = lanes.Block(tmp_path, cases)

@@ -9,6 +9,7 @@ import pytest
 
 from pykittens.types.layouts import SharedLayout, swizzle_for
 from tests import lanes, touched
+from tests.tiers import halved
 
 needs_compiler = pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
 
@@ -204,8 +205,7 @@ def places(size, length):
 
 
 @needs_compiler
-@pytest.mark.parametrize("one_row", [0, 1])
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize(("name", "one_row"), halved([*VECTORS], [0, 1]))
 def test_a_vector_is_loaded_at_every_skew_and_nothing_outside_the_matrix(library, name, one_row):
     size, chunk, chunks, threads, length = VECTORS[name]
     dtype = np.dtype(np.float32 if size == 4 else f"u{size}")

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from pykittens.errors import ArgumentError  # noqa: E402
 from pykittens.torch import grouped_mm  # noqa: E402
+from tests.tiers import halved  # noqa: E402
 from tests.torch.bounds import Bounded  # noqa: E402
 from tests.torch.operators import (  # noqa: E402
     BF16,
@@ -130,8 +131,7 @@ def test_a_fake_result_is_like_a_real_one(form):
     assert_fake_agrees(grouped_mm, *operands(form))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("form", "dynamic"), halved([*FORMS], [False, True]))
 def test_a_compiled_product_is_the_same(form, dynamic):
     torch._dynamo.reset()
     compiled = torch.compile(grouped_mm, fullgraph=True, backend="aot_eager", dynamic=dynamic)
