@@ -152,7 +152,8 @@ def _swapped_widths(shape: GemmShape) -> set[int]:
     ):
         return set()
     least = max(-(-shape.m // WIDEST), 1)  # the fewest tiles side by side
-    shares = [-(-shape.m // tiles) for tiles in range(least, least + 2)]
+    more = shape.m > 64  # else several would read the weights that bound the time
+    shares = [-(-shape.m // tiles) for tiles in range(least, least + 1 + more)]
     # Rows of an `a` that is k x m in memory are copied in boxes as wide as the tile: whole lines are faster.
     units = (16, LINE // shape.bytes) if shape.a_by_columns else (16,)
     return {max(-(-share // unit) * unit, 16) for share in shares for unit in units}
