@@ -36,6 +36,7 @@ BODIES = {
     "u32 bits_from": "const int n = elements_before(column, lane); return n > 31 ? 0 : ~0u << max(n, 0);",
     "u32 bits_before": "const int n = elements_before(column, lane); return n < 1 ? 0 : ~0u >> max(32 - n, 0);",
     "T* row_at": "return first + rows * stride;",
+    "int unknown": "return x;",
     "float exp2_fast": "return std::exp2(x);",
     "unsigned short compare_and_swap": "return atomicCAS((unsigned short*)at, old, next);",
     "void combine_pair": "combine(Add(), at, pick(from, i, at)); combine(Add(), at + 1, pick(from, i + 1, at));",

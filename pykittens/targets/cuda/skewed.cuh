@@ -300,6 +300,9 @@ template <int COLS, int SWIZZLE, int THREADS, int SIZE> struct Shares {
     static constexpr int PIECES = COLS * SIZE / 16, BETWEEN = THREADS / PIECES;
     static constexpr bool ALIKE = THREADS % PIECES == 0 && BETWEEN * SIZE % 16 == 0 && BETWEEN * SWIZZLE % 1024 == 0;
 };
+// A number that the compiler does not know: what depends on it is computed where it is used, and not held in registers
+// from before a loop.
+DEVICE int unknown(int x) { asm volatile("" : "+r"(x)); return x; }
 // Those bytes of a word that lie from LOW on and before HIGH; others are 0.
 DEVICE u32 bytes_between(u32 x, int low, int high) {
     const u32 from = low <= 0 ? ~0u : low < 4 ? ~0u << low * 8 : 0, before = high >= 4 ? ~0u : high > 0 ? ~(~0u << high * 8) : 0;
@@ -313,6 +316,7 @@ DEVICE void copy_in_alike(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 
     constexpr int SIZE = sizeof(T), ELEMENTS = 16 / SIZE;
     constexpr int PIECES = Shares<COLS, SWIZZLE, THREADS, SIZE>::PIECES, BETWEEN = Shares<COLS, SWIZZLE, THREADS, SIZE>::BETWEEN;
     constexpr int TIMES = (ROWS + BETWEEN - 1) / BETWEEN, TOGETHER = TIMES < MOST ? TIMES : MOST;
+    thread = unknown(thread), rows = unknown(rows);
     const int top = thread / PIECES, c = thread % PIECES * ELEMENTS;
     const int low = max(-(col + c), 0) * SIZE, high = min(cols - (col + c), ELEMENTS) * SIZE;
     const char *at = (const char*)(from + ((row + top) * stride + (col + c))), *const end = (const char*)(from + ((rows - 1) * stride + cols));
@@ -411,6 +415,7 @@ template <int SWIZZLE, int SIZE> DEVICE void store_row_part(char* to, u32 skew, 
 template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
 DEVICE void copy_out_alike(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
     constexpr int SIZE = sizeof(T), PIECES = Shares<COLS, SWIZZLE, THREADS, SIZE>::PIECES, BETWEEN = Shares<COLS, SWIZZLE, THREADS, SIZE>::BETWEEN;
+    thread = unknown(thread);
     const int top = thread / PIECES, p = thread % PIECES;
     char* at = (char*)(to + ((row + top) * stride + col)) + p * 16;
     const int skew = (u32)(u64)at % 16;
