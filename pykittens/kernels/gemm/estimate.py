@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykittens.kernels.gemm.config import LINE, Config, GemmShape, extents, scaled, work
+from pykittens.kernels.gemm.config import (
+    LINE,
+    PIECE,
+    Config,
+    GemmShape,
+    blocks_together,
+    extents,
+    few_rows,
+    scaled,
+    work,
+)
 from pykittens.kernels.limits import Limits
 
 
@@ -62,6 +72,18 @@ class Rates:
     cluster: float = 0.3  # microseconds for the start of clusters
     clustered: float = 0.01  # the part by which their blocks wait for each other
 
+    # Products by vectors: instructions of a warp, counted in the machine code; the rest is assumed.
+    part: float = 75  # for a part of a row at any address
+    part_aligned: float = 30
+    piece: float = 30  # for each 512 bytes of it
+    piece_aligned: float = 12
+    product: float = 8.5  # for their product with one of the few rows
+    shared: float = 9  # for the same bytes of one of the few rows, for all rows of a warp
+    slots: float = 3  # instructions per cycle
+    latency: float = 700  # cycles of a load from the L2 cache
+    loads: float = 0.93  # the part of the memory's rate for products that loads of lanes reach
+    ends: float = 1.0  # microseconds of the first load and of the last epilogue
+
 
 RATES = Rates()
 
@@ -72,6 +94,8 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0
+    if c.vectors:
+        return _by_vectors(c, s, r, limits)
     parts, loaded = tiles * c.splits, _loaded(c, s)
     of_tile = _tile(c, s, r, -(-steps // c.splits), loaded, tiles > blocks)
     compute = -(-parts // blocks) * of_tile / r.clock
@@ -85,6 +109,26 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     passed = _passed(c, s, r, tiles) if c.splits > 1 else 0.0
     copied = _copies(c, s, r, limits) if c.copied else 0.0
     return r.start - r.overlap * c.overlap + longest + visible + shared + passed + copied
+
+
+def _by_vectors(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
+    """Microseconds of a product by vectors: those of instructions, of loads one after another, or of memory."""
+    products, pieces, each = 1 + s.gated, c.depth // PIECE, c.rows // c.vectors
+    few = few_rows(s, c.swap)
+    blocks = blocks_together(c, few, products, s.operands)
+    tiles, steps = work(c, s)
+    aligned = steps_of_rows(c, s)[0] >= 16
+    slots = (r.part_aligned if aligned else r.part) + pieces * (
+        (r.piece_aligned if aligned else r.piece) + few * (r.product + r.shared / each / products)
+    )
+    if steps == 1 and s.k * s.bytes < c.depth and not aligned:
+        slots *= 3  # tests of all elements
+    parts = each * products * steps  # of rows of a warp, for a task
+    issue = -(-tiles // limits.multiprocessors) * c.vectors * parts * slots / r.slots
+    waits = -(-tiles // (limits.multiprocessors * blocks)) * parts * (slots + r.latency)
+    memory = _memory(c, s, r, tiles, limits) / r.loads
+    longest = float(((max(issue, waits) / r.clock) ** 9 + memory**9) ** (1 / 9))
+    return r.start - r.overlap * c.overlap + longest + r.ends
 
 
 def steps_of(s: GemmShape) -> dict[str, int]:
