@@ -150,7 +150,9 @@ def _cut(r: random.Random, p: Problem) -> Problem:
         may_swap=not whole,
     )
     limits = limits_of(np.zeros(1))
-    config = _changed(r, r.choice(candidates(shape, limits)), shape, limits)
+    # Those with vectors are for few rows, which may not be drawn; they are picked often enough.
+    found = [c for c in candidates(shape, limits) if not c.vectors]
+    config = _changed(r, r.choice(found), shape, limits)
     return replace(p, config=config, multiprocessors=multiprocessors)
 
 

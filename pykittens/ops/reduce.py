@@ -249,7 +249,26 @@ def _whole_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
 REDUCE = Family("reduce", _whole_type, _whole_numpy)
 
 
-@op(family=REDUCE, scalar=SUM)
+def _own_sum(x: RegTile | RegVector) -> Scalar:
+    """The sum of the elements that a lane holds, each counted in one lane."""
+
+
+def _one_part(x: Scalar) -> Scalar:
+    """A scalar as parts: the first lane has it, the others have zero."""
+
+
+def _sum_of_parts(x: Scalar) -> Scalar:
+    """The scalar of which x has the parts."""
+
+
+PARTS = Parts(
+    made=Op("sum_in_parts", _own_sum, family=REDUCE, scalar=SUM),
+    alone=Op("part_alone", _one_part, meaning=lambda x: x),
+    joined=Op("parts_joined", _sum_of_parts, meaning=lambda x: x),
+)
+
+
+@op(family=REDUCE, scalar=SUM, parts=PARTS)
 def sum_(x: RegTile | RegVector) -> Scalar:
     """The sum of all elements of a tile or vector, known to the whole group."""
 

@@ -131,6 +131,27 @@ def test_a_sum_that_the_loop_reads_otherwise_is_joined_at_once(body):
     assert found.keys() <= {"row_sum"}, text(kernel_of(body))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "zero", "found"), [(f32, 0.0, "sum_in_parts"), (int32, 0, "sum")]
+)
+def test_a_scalar_sum_is_in_parts_if_it_cannot_overflow(dtype, zero, found):
+    @pk.kernel
+    def dots(x, y, n):
+        pk.grid(1)
+        a, b = zero, pk.sum(pk.load(x[0], cols=64))
+        for i in pk.range(n):
+            v = pk.load(x[i], cols=64)
+            a, b = a + pk.sum(v * v), pk.sum(v) - b * 2
+        pk.store(y[0], a + b)
+
+    x = np.ones((4, 64), DTYPES[dtype])
+    kernel = recorded(dots, x, x[0].copy(), 2)
+    names = Counter(c.op.name for c in calls(kernel.body))
+    # The first value of b is a sum that nothing else reads, and that of a is zero in all lanes.
+    assert (names[found], names["part_alone"]) == (3, 0)
+    assert names["parts_joined"] == (2 if dtype == f32 else 0)
+
+
 def test_other_dtypes_and_directions_are_joined_at_once():
     @pk.kernel
     def narrow(x, y, z, n):

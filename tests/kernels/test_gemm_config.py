@@ -9,7 +9,7 @@ import pytest
 
 from pykittens.errors import ResourceError
 from pykittens.kernels.gemm.choose import candidates, fitted, pick
-from pykittens.kernels.gemm.config import Config, GemmShape, together, work
+from pykittens.kernels.gemm.config import UNIT, Config, GemmShape, together, work
 from pykittens.kernels.limits import Limits
 from pykittens.targets.architectures import TARGETS
 
@@ -35,7 +35,7 @@ def test_what_is_offered_fits_the_target(target):
             assert c.warpgroups == limits.warpgroups
             assert c.stages >= 2
             assert (c.cols // (c.pieces if shape.blocks else 1)) % c.out_cols == 0
-            assert c.rows % (64 * c.consumers) == 0
+            assert c.rows % ((UNIT if c.vectors else 64) * c.consumers) == 0
 
 
 def test_a_product_that_is_looked_at_whole_is_not_transposed():

@@ -127,6 +127,7 @@ PRODUCTS = {
         (4096, 4096, 4096),
     ),
     "skinny": (PLAIN, (16, 4096, 4096)),
+    "vectors": (replace(PLAIN, m=1, k=937, extras={"bias": "bf16"}), (1, 4096, 4097)),
     "fp8": (replace(PLAIN, dtypes=("e4m3", "e5m2")), (4096, 4096, 4096)),
     "odd-rows": (
         replace(PLAIN, extras={"residual": "bf16"}, activation="gelu"),
@@ -164,7 +165,8 @@ def gemm_cases() -> Iterator[Case]:
             config = together(picked, call.shape, limits(arch).multiprocessors)
             args, constants = arguments_of(call, config)
             name, rare = f"library_gemm-{word}-{arch}", word not in OFTEN
-            yield Case(name, gemm.gemm_tiles, args, constants, targets=(arch,), rare=rare)
+            kernel = gemm.gemm_vectors if config.vectors else gemm.gemm_tiles
+            yield Case(name, kernel, args, constants, targets=(arch,), rare=rare)
 
 
 def attention_cases() -> Iterator[Case]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pykittens.kernels.gemm import gemm_tiles
-from pykittens.kernels.gemm.choose import pick
+from pykittens.kernels.gemm import gemm_tiles, gemm_vectors
+from pykittens.kernels.gemm.choose import candidates, pick
 from pykittens.kernels.limits import Limits
 from pykittens.runtime import nvrtc
 from pykittens.targets.architectures import TARGETS
@@ -82,7 +82,8 @@ def picked(name):
     """Every configuration that is picked for a variant at a size of the grid."""
     shape = VARIANTS[name].call().shape
     sizes = ((m, n, k) for m in ROWS for n in COLUMNS for k in DEPTHS)
-    return list(dict.fromkeys(pick(replace(shape, m=m, n=n, k=k), HOPPER) for m, n, k in sizes))
+    found = dict.fromkeys(pick(replace(shape, m=m, n=n, k=k), HOPPER) for m, n, k in sizes)
+    return [c for c in found if not c.vectors]  # whose programs depend on the number of rows
 
 
 def kind(config):
@@ -93,7 +94,8 @@ def kind(config):
 
 def source(problem, config):
     arguments, constants = arguments_of(problem.call(), config)
-    emitted = gemm_tiles.emitted(*arguments, **constants)
+    kernel = gemm_vectors if config.vectors else gemm_tiles
+    emitted = kernel.emitted(*arguments, **constants)
     assert emitted.shared_bytes <= HOPPER.shared_bytes, config
     return emitted
 
@@ -101,18 +103,34 @@ def source(problem, config):
 @pytest.mark.units
 @pytest.mark.parametrize("name", OFTEN)
 def test_the_first_of_each_kind_that_is_picked_compiles_clean(name):
-    assert_clean(name, list({kind(c): c for c in reversed(picked(name))}.values()))
+    assert_clean(VARIANTS[name], list({kind(c): c for c in reversed(picked(name))}.values()))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_is_picked_compiles_clean(name):
-    assert_clean(name, picked(name))
+    assert_clean(VARIANTS[name], picked(name))
 
 
-def assert_clean(name, configs):
-    """Raise unless a variant compiles clean with each of these configurations."""
-    sources = [source(VARIANTS[name], config) for config in configs]
+@pytest.mark.parametrize("k", [937, 1024])
+@pytest.mark.parametrize("name", ["bf16", "every", "gate-every"])
+@pytest.mark.parametrize(
+    "m",
+    [
+        pytest.param(m, marks=pytest.mark.units if m % 7 == 1 else pytest.mark.soak)
+        for m in range(1, 9)
+    ],
+)
+def test_what_is_offered_by_vectors_compiles_clean(m, name, k):
+    problem = replace(VARIANTS[name], m=m, k=k)
+    configs = [c for c in candidates(problem.call().shape, HOPPER) if c.vectors]
+    assert configs
+    assert_clean(problem, configs)
+
+
+def assert_clean(problem, configs):
+    """Raise unless a problem compiles clean with each of these configurations."""
+    sources = [source(problem, config) for config in configs]
     found = []
     for start in range(0, len(sources), PER_UNIT):
         part = slice(start, start + PER_UNIT)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pykittens as pk
-from pykittens.types.dtypes import int32
+from pykittens.types.dtypes import f32, int32
 from tests import lanes
 from tests.aot.cases import ATTENTION
 from tests.cases.core import Case
@@ -114,6 +114,50 @@ def test_the_text_of_a_random_loop_gives_what_the_emulator_gives(first, tmp_path
             assert np.array_equal(one, other), source(seed)
         split += "% 4 == 0 ?" in block.sources[each.name].program
     assert 5 < split < 35
+
+
+@pk.function
+def of_all(v: Any, r: Any, c: Any, t: Any) -> list[Any]:
+    """The sums of all elements of a plain, a per-row and a per-column vector and of a tile."""
+    return [pk.sum(x) for x in (v, r, c, t)]
+
+
+def summed(x, out, n, m):  # type: ignore[no-untyped-def]
+    """Sums of values of every layout in a loop, from a zero, a number, an argument and a sum."""
+    pk.grid(1)
+    v = pk.load(x[0], cols=70)
+    sums = [0.0, 1.5, m.to(pk.f32), pk.sum(v)]
+    for i in pk.range(n):
+        rows, cols = (pk.load(x[i], cols=32, spread=s) for s in (pk.per_row, pk.per_column))
+        t = pk.load(x[0, i], rows=32, cols=16)
+        more = of_all(v * 2.0, rows, cols, t)
+        sums = [sums[0] + more[0], sums[1] * 2.0 + more[1], more[2] - sums[2], more[3] + sums[3]]
+        v = pk.load(x[i], cols=70)
+    for i in range(4):
+        pk.store(out[i], sums[i])
+
+
+@pytest.mark.skipif(lanes.COMPILER is None, reason="g++ is not installed")
+@pytest.mark.parametrize("warps", [1, 2])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_scalar_sums_in_parts_are_those_of_the_emulator(warps, count, tmp_path):
+    """The numbers are small integers, so any order gives the same."""
+    each = Case(
+        "summed",
+        (),
+        pk.kernel(warps=warps)(summed),
+        lambda rng: (rng.integers(-9, 10, (ROWS, 80)).astype(np.float32),),
+        (((4,), f32),),
+        lambda *_: (),
+        scalars=(count, 3),
+    )
+    inputs, wanted = each.arrays()
+    each.kernel(*inputs, *wanted, *each.scalars)
+    block = lanes.Block(tmp_path, [each])
+    _, found = block.run(each, 0)
+    assert np.array_equal(found[0], wanted[0])
+    loop = block.sources[each.name].program.split("NO_UNROLL")[1].split("\n    }")[0]
+    assert "join_lanes" not in loop
 
 
 def test_the_loop_of_attention_joins_maxima_and_no_sums():

@@ -1,8 +1,9 @@
 """Carries sums round loops in parts: each lane adds up its own elements, and the lanes join once after the loop.
 
-Several lanes hold a row of p. In `l = l * alpha + pk.row_sum(p)` they would exchange their sums in every iteration. A
-sum is linear: l can be in parts if the loop only adds sums to it and multiplies it by factors that all lanes of a row
-have alike, and reads it in no other way. Scalars and vectors of the type of l are such factors.
+Several lanes hold a row of p. In `l = l * alpha + pk.row_sum(p)` they would exchange their sums in every iteration, and
+all lanes theirs in `l = l + pk.sum(v)`. A sum is linear: l can be in parts if the loop only adds sums to it and
+multiplies it by factors that all lanes of a row have alike, and reads it in no other way. Scalars and vectors of the
+type of l are such factors.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pykittens.ir.nodes import (
 )
 from pykittens.ir.op import Parts
 from pykittens.ir.structure import uses
-from pykittens.ir.values import RegVector, Value, handle
+from pykittens.ir.values import RegVector, Scalar, Value, handle
 from pykittens.types.tiles import Type
 
 
@@ -38,20 +39,24 @@ def carry_parts(kernel: Kernel) -> None:
 
 
 def _carry(loop: Loop, block: Block, counts: Counter[Value]) -> None:
-    carried = [c for c in loop.carried if _keeps_precision(c.init)]
+    carried = [c for c in loop.carried if _keeps_precision(c.param)]
     split = _Split(loop, carried)
     while (possible := split.possible(counts)) != carried:
         carried = possible
         split = _Split(loop, carried)
     kinds = split.leave()
     for c in carried:
-        _split_before(c, loop, block, kinds[c.init.type], counts)
-        _join_after(c, loop, block, kinds[c.init.type])
+        _split_before(c, loop, block, kinds[c.param.type], counts)
+        _join_after(c, loop, block, kinds[c.param.type])
 
 
-def _keeps_precision(x: object) -> bool:
-    """Whether it is a vector whose sums are not rounded to a narrower dtype, once for all lanes."""
-    return isinstance(x, RegVector) and x.dtype.compute == x.dtype
+def _keeps_precision(x: Value) -> bool:
+    """Whether it is a vector, or a scalar in floating point, whose sums are not rounded to a narrower dtype.
+
+    They are then rounded once for all lanes. An int scalar may not overflow, which its parts may.
+    """
+    is_summed = isinstance(x, RegVector) or (isinstance(x, Scalar) and x.dtype.is_float)
+    return is_summed and x.dtype.compute == x.dtype
 
 
 class _Split:
@@ -133,12 +138,17 @@ class _Split:
 def _split_before(
     c: Carried, loop: Loop, block: Block, kind: Parts, counts: Counter[Value]
 ) -> None:
-    """Carry an initial value in parts: a sum that nothing else reads stays so, any other value is one lane's part."""
-    source = c.init.source
+    """Carry an initial value in parts: a sum that nothing else reads stays so, any other value is one lane's part.
+
+    A zero is that of all lanes.
+    """
+    if isinstance(c.init, int | float) and not c.init:
+        return
+    source = getattr(c.init, "source", None)
     if isinstance(source, Call) and source.op.parts is kind and counts[c.init] == 1:
         source.op = kind.made
         return
-    alone = handle(c.init.type, loc=loop.loc)
+    alone = handle(c.param.type, loc=loop.loc)
     call = Call(kind.alone, {"x": c.init}, [alone], loop.loc)
     alone.block, alone.source = block, call
     block.nodes.insert(block.nodes.index(loop), call)

@@ -23,6 +23,7 @@ from pykittens.kernels.gemm.operands import (
     shape_of,
 )
 from pykittens.kernels.gemm.tiles import Form
+from pykittens.kernels.gemm.vectors import gemm_vectors
 from pykittens.kernels.lines import in_lines
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -261,7 +262,8 @@ class GemmCall:
             f"{name}_lines" if f"{name}_lines" in copies else name
             for name in (*matrices, *form.epilogue.names)
         ]
-        steps.append(PlanStep(self.kernel, tuple(names), constants))
+        kernel = gemm_vectors if config.vectors else self.kernel
+        steps.append(PlanStep(kernel, tuple(names), constants))
         sums = self._sums(config)
         for name in sums:
             total = f"total_{name}"

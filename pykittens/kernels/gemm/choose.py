@@ -7,7 +7,18 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pykittens.kernels.gemm.config import LINE, SCALED, Config, GemmShape, work
+from pykittens.kernels.gemm.config import (
+    LINE,
+    PIECE,
+    SCALED,
+    UNIT,
+    Config,
+    GemmShape,
+    blocks_together,
+    few_rows,
+    takes_vectors,
+    work,
+)
 from pykittens.kernels.gemm.estimate import estimate, steps_of, steps_of_rows
 from pykittens.kernels.limits import Limits, first_that_fits
 
@@ -59,7 +70,8 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     cost = functools.cache(lambda c: estimate(c, shape, limits))
     found = dict.fromkeys(fitted(c, shape, limits) for c in _all(shape, limits))
     ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
-    return tuple(sorted([*ranked, *_sharing(ranked[:CLOSE], shape)], key=cost))
+    more = [*_sharing(ranked[:CLOSE], shape), *_by_vectors(shape, limits)]
+    return tuple(sorted([*ranked, *more], key=cost))
 
 
 def _alone(shape: GemmShape, limits: Limits) -> Config:
@@ -123,6 +135,25 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             shared = len(copied) < len(apart) and c.splits == 1 and reached
             yield from [made] * bool(copied)
             yield from (replace(made, cluster=2, cluster_axis=x) for x in (0, 1) if shared)
+
+
+def _by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """The configurations whose warps multiply by vectors rows that the copy engine does not reach.
+
+    Registers hold their sums and parts of rows.
+    """
+    sides = itertools.product((True, False), (1, 2, 4), (PIECE, 2 * PIECE, 4 * PIECE))
+    for swap, each, depth in sides:
+        few, rows, pieces = few_rows(shape, swap), each * (1 + shape.gated), depth // PIECE
+        most = 20 if shape.gated else 22
+        fits = rows * (few + 2 * pieces) <= most and (pieces < 4 or rows * few <= 6)
+        if shape.gated:
+            fits = fits and each == 1 and pieces < 4
+        if fits and takes_vectors(shape, swap) and (shape.b_step if swap else shape.a_step) < 16:
+            c = Config(16 * each, UNIT, depth, consumers=each, out_cols=UNIT, swap=swap, vectors=16)
+            blocks = blocks_together(c, few, 1 + shape.gated, shape.operands)
+            ahead = limits.multiprocessors * blocks * 16 * rows * depth
+            yield replace(c, stages=max(-(-MOVING // ahead), 2), overlap=_is_short(c, shape))
 
 
 def _some(names: list[str]) -> Iterator[tuple[str, ...]]:

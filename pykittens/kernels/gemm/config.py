@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,9 @@ from pykittens.ir.numbers import is_int, number
 
 LINE = 128  # bytes of a row of a stage: the widest swizzle of the copy engine
 MOST_STAGES = 24
+FEW = 8  # rows of a product that warps multiply by vectors
+UNIT = 16  # the side of the tiles in which they do the epilogue
+PIECE = 512  # bytes of a row that the lanes of a warp multiply at a time
 SCALED = 128  # elements along k, and along n, of a block that has one scale
 
 
@@ -25,7 +29,8 @@ class Config:
     the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
     overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
     together, else for those whose warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so
-    that rows start at lines of 128 bytes; a gate goes with b.
+    that rows start at lines of 128 bytes; a gate goes with b. vectors: warps that multiply up to 8 rows of a, or
+    of b without `swap`, by rows of the other at any address, as vectors in place of tiles on the tensor cores.
     """
 
     rows: int
@@ -44,9 +49,12 @@ class Config:
     overlap: bool = False
     warpgroups: bool = True
     copied: tuple[str, ...] = ()
+    vectors: int = 0
 
     def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
         """Bytes of shared memory of a block: the stages, the output, and the barriers."""
+        if self.vectors:  # stages of the few rows, and two of sums in f32
+            return self.stages * (FEW * self.depth + 16) + 2 * (1 + gated) * self.rows * UNIT * 4
         return self.stages * self.stage_bytes(gated, blocks) + self.other_bytes(out_bytes)
 
     def stage_bytes(self, gated: bool = False, blocks: bool = False) -> int:
@@ -123,10 +131,11 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
         return ArgumentError(f"{function}: {message}", help=help)
 
     counts = ("rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band")
-    given = {name: number(getattr(config, name)) for name in (*counts, "splits")}
+    given = {name: number(getattr(config, name)) for name in (*counts, "splits", "vectors")}
     for name, value in given.items():
-        if not is_int(value) or value < 1:
-            raise refuse(f"`{name}` of `config` must be an int from 1 on, not {value!r}")
+        least = int(name != "vectors")
+        if not is_int(value) or value < least:
+            raise refuse(f"`{name}` of `config` must be an int from {least} on, not {value!r}")
     c = replace(config, **given)
     if not (isinstance(c.copied, tuple) and set(c.copied) <= {"a", "b"}):
         raise refuse(f'`copied` of `config` must be a tuple of "a" and "b", not {c.copied!r}')
@@ -143,11 +152,53 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
         )
     if c.splits > 1 and c.cluster > 1:
         raise refuse("a configuration has `splits` or a `cluster`, not both")
+    if c.vectors:
+        _check_vectors(c, shape, refuse)
     if shape.blocks and c.swap and SCALED % c.rows:
         raise refuse(f"transposed tiles of {c.rows} rows have scales of several blocks")
     if shape.blocks and (c.depth % shape.bytes or SCALED % (c.depth // shape.bytes)):
         raise refuse(f"a step of {c.depth // shape.bytes} elements has scales of several blocks")
     return c
+
+
+def _check_vectors(c: Config, shape: GemmShape, refuse: Callable[..., ArgumentError]) -> None:
+    """Raise unless warps can multiply this product by vectors as a configuration says."""
+    if not takes_vectors(shape, c.swap):
+        raise refuse(
+            f"a configuration with `vectors` is for 1 to {FEW} rows of a, or of b without `swap` and a gate; for a by "
+            "rows and b by rows, n x k, of 16-bit elements, and an epilogue that needs no whole rows"
+        )
+    if c.cluster > 1 or c.splits > 1:
+        raise refuse("a configuration with `vectors` has neither `splits` nor a `cluster`")
+    if (c.cols, c.out_cols, c.consumers * UNIT) != (UNIT, UNIT, c.rows):
+        raise refuse(
+            f"with `vectors`, `cols` and `out_cols` are {UNIT}, and each of `consumers` has {UNIT} `rows`"
+        )
+    if c.vectors % 4 or c.rows % c.vectors or c.depth % PIECE:
+        raise refuse(
+            f"`vectors` of `config` must be a multiple of 4 that divides `rows`, and `depth` one of {PIECE}"
+        )
+
+
+def takes_vectors(shape: GemmShape, swap: bool) -> bool:
+    """Whether warps can multiply a product by vectors: it has few rows, and neighbours along k lie side by side.
+
+    Without `swap` it is b that has few rows, and a gate would have as many more.
+    """
+    by_rows = shape.b_by_rows and not shape.a_by_columns
+    plain = shape.bytes == 2 and shape.may_swap and not shape.blocks and (swap or not shape.gated)
+    return 0 < few_rows(shape, swap) <= FEW and by_rows and plain
+
+
+def few_rows(shape: GemmShape, swap: bool) -> int:
+    """The columns of the product that is computed: the rows of a or of b that are few."""
+    return shape.m if swap else shape.n
+
+
+def blocks_together(config: Config, few: int, products: int, operands: int) -> int:
+    """Blocks on a multiprocessor that multiply by vectors: two if lanes with a single sum need few registers."""
+    sums = few * products * config.rows // config.vectors
+    return 2 if sums == 1 and config.depth <= 2 * PIECE and operands <= 3 else 1
 
 
 def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:

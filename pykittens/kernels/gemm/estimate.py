@@ -10,7 +10,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pykittens.kernels.gemm.config import LINE, Config, GemmShape, extents, scaled, work
+from pykittens.kernels.gemm.config import (
+    LINE,
+    PIECE,
+    Config,
+    GemmShape,
+    blocks_together,
+    extents,
+    few_rows,
+    scaled,
+    work,
+)
 from pykittens.kernels.limits import Limits
 
 
@@ -60,6 +70,15 @@ class Rates:
     added: float = 6.3e-5  # microseconds of a sum that a block adds
     clustered: float = 0.066  # the part by which blocks of a cluster wait for each other
 
+    # Products by vectors: instructions of a warp, counted in the machine code; the rest is assumed.
+    row_part: float = 75  # for a part of a row at any address
+    row_piece: float = 30  # for each 512 bytes of it
+    row_product: float = 8.5  # for their product with one of the few rows
+    row_few: float = 9  # for the same bytes of one of the few rows, for all rows of a warp
+    row_slots: float = 3  # instructions per cycle
+    row_latency: float = 700  # cycles of a load from the L2 cache
+    row_loads: float = 0.93  # the part of the memory's rate for products that loads of lanes reach
+
 
 RATES = Rates()
 
@@ -70,6 +89,8 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0
+    if c.vectors:
+        return _by_vectors(c, s, r, limits)
     parts = tiles * c.splits
     compute = -(-parts // blocks) * _tile(c, s, r, parts / blocks) / r.clock
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
@@ -83,6 +104,24 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     # A block with several tiles stays until the end of the launch, so the next one does not start earlier.
     earlier = r.overlap if c.overlap and tiles <= blocks else 0.0
     return r.start - earlier + longest + visible + shared + passed + copied
+
+
+def _by_vectors(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
+    """Microseconds of a product by vectors: those of instructions, of loads one after another, or of memory."""
+    products, pieces, each = 1 + s.gated, c.depth // PIECE, c.rows // c.vectors
+    few = few_rows(s, c.swap)
+    blocks = blocks_together(c, few, products, s.operands)
+    tiles, steps = work(c, s)
+    of_piece = r.row_piece + few * (r.row_product + r.row_few / each / products)
+    slots = r.row_part + pieces * of_piece
+    if steps == 1 and s.k * s.bytes < c.depth:
+        slots *= 3  # tests of all elements
+    parts = each * products * steps  # of rows of a warp, for a task
+    issue = -(-tiles // limits.multiprocessors) * c.vectors * parts * slots / r.row_slots
+    waits = -(-tiles // (limits.multiprocessors * blocks)) * parts * (slots + r.row_latency)
+    memory = _memory(c, s, r, tiles, limits) / r.row_loads
+    longest = float(((max(issue, waits) / r.clock) ** 9 + memory**9) ** (1 / 9))
+    return r.start - r.overlap * c.overlap + longest
 
 
 def steps_of(s: GemmShape) -> dict[str, int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pykittens.ir.nodes import Call
-from pykittens.ir.values import RegTile, Value
+from pykittens.ir.values import RegTile, Scalar, Value
 from pykittens.ops.reduce import SUM, Reduction
 from pykittens.targets.emitter import Emitter
 from pykittens.targets.lines import unrolled
@@ -160,7 +160,7 @@ def _join_registers(e: Emitter, tile: Value, how: Joining, partial: str, index: 
 
 # -- over all elements -----------------------------------------------------------------------------
 
-SCRATCH["reduce"] = "one value per warp: no two lanes meet in a bank"
+SCRATCH["reduce"] = SCRATCH["parts_joined"] = "one value per warp: no two lanes meet in a bank"
 
 
 @REDUCE.lower("reduce")
@@ -183,21 +183,58 @@ def lower_reduce(e: Emitter, call: Call) -> None:
         e.line(f"{name} = partial.at;")
 
 
+# The lanes that count the elements of vectors that several hold: a row has four lanes, and a column eight of each warp.
+ONCE = {Spread.PER_ROW: "lane % 4 == 0", Spread.PER_COLUMN: "warp == 0 && lane < 4"}
+
+
+@REDUCE.lower("sum_in_parts")
+def lower_parts(e: Emitter, call: Call) -> None:
+    x, (result,) = call.args["x"], call.results
+    how, name = Joining.of(call, x), e.array(result)
+    e.line(f"{'' if e.storage.changes(result) else f'{how.type} '}{name} = {how.nothing};")
+    once = ONCE.get(x.type.spread) if isinstance(x.type, RV) else None
+    with e.braces(f"if ({once}) {{") if once else nullcontext():
+        _reduce_own(e, x, how, name)
+
+
+@REDUCE.lower("part_alone")
+def lower_one_part(e: Emitter, call: Call) -> None:
+    (result,) = call.results
+    assert isinstance(result, Scalar)
+    e.assign(result, f"thread == 0 ? {e.scalar(call.args['x'])} : 0")
+
+
+@REDUCE.lower("parts_joined")
+def lower_sum_of_parts(e: Emitter, call: Call) -> None:
+    x, (result,) = call.args["x"], call.results
+    how = Joining(scalar_type(x.dtype), (x.dtype.bytes,), number(0, x.dtype), SUM.c)
+    e.declare(result)
+    e.line(f"{e.array(result)} = join_lanes<1, 16>({e.scalar(x)}, {how.function});")
+    if e.role.warps > 1:
+        _join_warps(e, call, e.array(result), how)
+
+
 def _reduce(e: Emitter, call: Call, x: Value, how: Joining, total: str) -> None:
     """Join all elements of a tile or vector, each counted once, into a variable of every thread."""
+    _reduce_own(e, x, how, total)
+    spread = x.type.spread if isinstance(x.type, RV) else Spread.PLAIN
+    lanes = {Spread.PER_ROW: "4, 16", Spread.PER_COLUMN: "1, 2"}.get(spread, "1, 16")
+    e.line(f"{total} = join_lanes<{lanes}>({total}, {how.function});")
+    if e.role.warps > 1 and spread is not Spread.PER_COLUMN:  # all warps hold the same columns
+        _join_warps(e, call, total, how)
+
+
+def _reduce_own(e: Emitter, x: Value, how: Joining, total: str) -> None:
+    """Join the elements of a tile or vector that a lane holds with a variable."""
     warps, count, whole = e.role.warps, e.registers(x), e.registers(x)
-    lanes, inside = "1, 16", ""
+    inside = ""
     match x.type:
         case RT(cols=cols):
             row, col = tile_position(e, x, "i")
             index = f"{row} * {cols} + {col}"
         case RV(length=length, spread=spread):
             index = vector_position(e, x, "i")
-            if spread is Spread.PER_ROW:
-                lanes = "4, 16"
-            elif spread is Spread.PER_COLUMN:
-                lanes, warps = "1, 2", 1  # all warps hold the same elements
-            else:
+            if spread not in ONCE:
                 # Registers without padding come first.
                 chunk, threads = x.type.chunk(warps), warps * 32
                 whole = length // (chunk * threads) * chunk
@@ -209,9 +246,6 @@ def _reduce(e: Emitter, call: Call, x: Value, how: Joining, total: str) -> None:
         e.each(whole, joined)
     if whole < count:
         e.line(f"{unrolled(count, first=whole)} {inside}{joined}")
-    e.line(f"{total} = join_lanes<{lanes}>({total}, {how.function});")
-    if warps > 1:
-        _join_warps(e, call, total, how)
 
 
 def _join_warps(e: Emitter, call: Call, total: str, how: Joining) -> None:
