@@ -71,10 +71,15 @@ class Case:
 
     @staticmethod
     def of(problem: Problem, limits: Limits, count: int) -> Case:
-        """The case of a problem with this number of candidates, and with the pick in clusters if there are several."""
+        """The case of a problem with this number of candidates.
+
+        If there are several, also with the pick in clusters, and with the other choice of overlapping launches.
+        """
         shape = shape_of(problem)
         picked, *others = contenders(shape, limits)[:count]
-        if others and picked.splits == 1:
+        if others:
+            others.append(replace(picked, overlap=not picked.overlap))
+        if others and picked.splits == 1 and not picked.vectors:
             # Each block of a cluster copies as many rows of the side that they share, in units of eight.
             shared = picked.cols, picked.rows
             pairs = [(size, axis) for size in (2, 4) for axis in (0, 1)]
