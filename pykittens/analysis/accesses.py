@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from pykittens.analysis.requests import Requests
+from pykittens.ir.nodes import Role
 from pykittens.ir.values import Value
 from pykittens.targets.simt.scratch import Exchange, JoinedPartials, Partials, Strides
 from pykittens.types.dtypes import DType, int8
@@ -366,11 +367,12 @@ def by_elements(rows: int, cols: int, size: int, address: Address) -> Requests:
 
 
 def by_granules(
-    rows: int, cols: int, size: int, address: Address, stores: bool, shared: bool
+    rows: int, cols: int, size: int, address: Address, stores: bool, shared: bool, alike: bool
 ) -> Iterator[Requests]:
     """The requests of lanes that copy a tile inside a tensor, to either memory (skewed.cuh).
 
-    A row is loaded in pieces, each from two granules. It is stored in granules, first those between its ends.
+    A row is loaded in pieces, each from two granules. It is stored in granules: lanes that are alike store both ends
+    of a row element by element, others first what is between the ends.
     """
     pieces, row_bytes = cols * size // PIECE, cols * size
     if not stores:
@@ -379,6 +381,19 @@ def by_granules(
         skew = 0 if shared else at % PIECE
         yield Requests.of(at - skew, PIECE, there)
         yield Requests.of(at - skew + PIECE, PIECE, there & (skew > 0))
+        return
+    if alike:
+        row, piece, there = _dealt(rows, pieces)
+        if shared:
+            for of in ((piece - 1) % pieces, piece):
+                yield Requests.of(address(row, of * (PIECE // size)), PIECE, there)
+            return
+        start = address(row, 0)
+        skew, is_cut = start % PIECE, (piece == 0) & (start % PIECE > 0)
+        at = start - skew + PIECE * piece
+        yield Requests.of(at, PIECE, there & ~is_cut)
+        for k in range(0, PIECE, size):
+            yield Requests.of(at + k + row_bytes * (k < skew), size, there & is_cut)
         return
     row, between, inner = _dealt(rows, pieces - 1)
     end, ends, outer = (x for x in _dealt(2, rows))
@@ -392,6 +407,14 @@ def by_granules(
             skew, begin = start % PIECE, PIECE * granule
             first, last = skew - begin, skew + row_bytes - begin
             yield from _parts(start - skew + begin, first, last, size, PIECE, there)
+
+
+def are_alike(role: Role, cols: int, size: int, swizzle: int) -> bool:
+    """Whether the pieces of each lane that copies a tile have one skew and one place of the swizzle (skewed.cuh)."""
+    # Producers and storers are taken as a whole warpgroup.
+    threads, pieces = LANES * (4 if role.is_service else role.warps), cols * size // PIECE
+    between = threads // pieces
+    return threads % pieces == between * size % PIECE == between * swizzle % 1024 == 0
 
 
 def _dealt(rows: int, cols: int) -> tuple[Any, Any, Any]:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pykittens.analysis.accesses import (
+    are_alike,
     by_elements,
     by_granules,
     chunk_moves,
@@ -132,7 +133,8 @@ def shared_moves(role: Role, call: Call) -> Iterator[Move]:
             sizes, offset = (tile.rows, tile.cols, tile.dtype.bytes), tile.type.layout.offset
             stores = effects.engine is Engine.COPY_OUT
             if moves_granules(call):
-                requests = list(by_granules(*sizes, offset, stores, shared=True))
+                alike = are_alike(role, *sizes[1:], tile.type.layout.swizzle)
+                requests = list(by_granules(*sizes, offset, stores, True, alike))
             else:
                 requests = [by_elements(*sizes, offset)]
             yield Move(what, tile, requests)

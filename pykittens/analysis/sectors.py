@@ -18,6 +18,7 @@ import numpy as np
 from pykittens.analysis.accesses import (
     PIECE,
     Address,
+    are_alike,
     by_elements,
     by_granules,
     chunk_moves,
@@ -114,7 +115,9 @@ def global_moves(
             rows, cols = sides(call)
             at, size = located(ref, tensor, rows, cols), tensor.itemsize
             if moves_granules(call):
-                requests = list(by_granules(rows, cols, size, at, stores, shared=False))
+                swizzle = copy_operands(call)[0].type.layout.swizzle
+                alike = are_alike(role, cols, size, swizzle)
+                requests = list(by_granules(rows, cols, size, at, stores, False, alike))
             else:
                 requests = [by_elements(rows, cols, size, at)]
             yield Move(what, name, requests)
