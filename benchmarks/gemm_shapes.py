@@ -26,7 +26,9 @@ from gemm_measure import compared, compile_all, name_of, set_in, shape_of  # noq
 from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
+from pykittens.kernels.gemm.choose import by_vectors  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
+from pykittens.kernels.gemm.estimate import estimate  # noqa: E402
 from pykittens.kernels.gemm.tune import contenders  # noqa: E402
 from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 from pykittens.runtime import driver  # noqa: E402
@@ -73,12 +75,15 @@ class Case:
     def of(problem: Problem, limits: Limits, count: int) -> Case:
         """The case of a problem with this number of candidates.
 
-        If there are several, also with the pick in clusters, and with the other choice of overlapping launches.
+        If there are several, also with the pick in clusters, with the other choice of overlap, and by vectors.
         """
         shape = shape_of(problem)
         picked, *others = contenders(shape, limits)[:count]
         if others:
             others.append(replace(picked, overlap=not picked.overlap))
+            others += sorted(by_vectors(shape, limits), key=lambda c: estimate(c, shape, limits))[
+                :2
+            ]
         if others and picked.splits == 1 and not picked.vectors:
             # Each block of a cluster copies as many rows of the side that they share, in units of eight.
             shared = picked.cols, picked.rows

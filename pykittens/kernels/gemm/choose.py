@@ -70,8 +70,9 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     cost = functools.cache(lambda c: estimate(c, shape, limits))
     found = dict.fromkeys(fitted(c, shape, limits) for c in _all(shape, limits))
     ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
-    more = [*_sharing(ranked[:CLOSE], shape), *_by_vectors(shape, limits)]
-    return tuple(sorted([*ranked, *more], key=cost))
+    # Rows that the copy engine reaches stay with it: it has more in flight than lanes.
+    vectors = [c for c in by_vectors(shape, limits) if steps_of_rows(c, shape)[0] < 16]
+    return tuple(sorted([*ranked, *_sharing(ranked[:CLOSE], shape), *vectors], key=cost))
 
 
 def _alone(shape: GemmShape, limits: Limits) -> Config:
@@ -137,11 +138,8 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             yield from (replace(made, cluster=2, cluster_axis=x) for x in (0, 1) if shared)
 
 
-def _by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
-    """The configurations whose warps multiply by vectors rows that the copy engine does not reach.
-
-    Registers hold their sums and parts of rows.
-    """
+def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """The configurations whose warps multiply by vectors: the sums and parts of rows that their registers hold."""
     sides = itertools.product((True, False), (1, 2, 4), (PIECE, 2 * PIECE, 4 * PIECE))
     for swap, each, depth in sides:
         few, rows, pieces = few_rows(shape, swap), each * (1 + shape.gated), depth // PIECE
@@ -149,7 +147,7 @@ def _by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
         fits = rows * (few + 2 * pieces) <= most and (pieces < 4 or rows * few <= 6)
         if shape.gated:
             fits = fits and each == 1 and pieces < 4
-        if fits and takes_vectors(shape, swap) and (shape.b_step if swap else shape.a_step) < 16:
+        if fits and takes_vectors(shape, swap):
             c = Config(16 * each, UNIT, depth, consumers=each, out_cols=UNIT, swap=swap, vectors=16)
             blocks = blocks_together(c, few, 1 + shape.gated, shape.operands)
             ahead = limits.multiprocessors * blocks * 16 * rows * depth
