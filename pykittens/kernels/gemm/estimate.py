@@ -45,7 +45,8 @@ class Rates:
 
     crossing: float = 0.42  # a row of a box that crosses from line to line takes so much longer
     sector: float = 0.63  # and so much if it does not start at 32 bytes, and touches a fifth sector
-    start: float = 4.6  # microseconds of a launch, until the first stage is there
+    start: float = 3.8  # microseconds of a launch, until the first stage is there
+    apart: float = 0.4  # more for an operand whose rows do not start at lines
     overlap: float = 1.0  # microseconds less if it starts while the launch before it ends
     copy: float = 1.05  # microseconds of a launch before the product that copies, beside its bytes
     step: float = 17.6  # cycles of a step of 128 bytes beside its products
@@ -64,6 +65,7 @@ class Rates:
         0.24  # what of the memory's time some blocks take that have one tile more than others
     )
     least_busy: float = 27  # multiprocessors that are enough for all of the memory's rate
+    idle: float = 0.05  # more time of memory if all blocks but one were idle
 
     passing: float = 1.2  # microseconds in which blocks of a split tile exchange sums
     passed: float = 1.1e-6  # microseconds of a sum that is exchanged by all blocks
@@ -103,7 +105,8 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     copied = _copies(c, s, r, limits) if c.copied else 0.0
     # A block with several tiles stays until the end of the launch, so the next one does not start earlier.
     earlier = r.overlap if c.overlap and tiles <= blocks else 0.0
-    return r.start - earlier + longest + visible + shared + passed + copied
+    start = r.start + r.apart * sum(step in range(16, LINE) for step in steps_of_rows(c, s))
+    return start - earlier + longest + visible + shared + passed + copied
 
 
 def _by_vectors(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
@@ -188,7 +191,8 @@ def _memory(c: Config, s: GemmShape, r: Rates, parts: int, limits: Limits) -> fl
     moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
     busy = min(parts, blocks)
     more = 1 + r.uneven * (-(-parts // blocks) * busy / parts - 1)
-    return moved / (r.memory * limits.memory_rate / 1e6) * max(1, r.least_busy / busy) * more
+    more *= max(1, r.least_busy / busy) * (1 + r.idle * (1 - busy / blocks))
+    return moved / (r.memory * limits.memory_rate / 1e6) * more
 
 
 def _passed(c: Config, r: Rates, tiles: int, products: int) -> float:
