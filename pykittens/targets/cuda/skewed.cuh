@@ -303,10 +303,10 @@ template <int COLS, int SWIZZLE, int THREADS, int SIZE> struct Shares {
 // A number that the compiler does not know: what depends on it is computed where it is used, and not held in registers
 // from before a loop.
 DEVICE int unknown(int x) { asm volatile("" : "+r"(x)); return x; }
-// Those bytes of a word that lie from LOW on and before HIGH; others are 0.
-DEVICE u32 bytes_between(u32 x, int low, int high) {
+// A mask of the bytes of a word from `low` on and before `high`.
+DEVICE u32 bytes_between(int low, int high) {
     const u32 from = low <= 0 ? ~0u : low < 4 ? ~0u << low * 8 : 0, before = high >= 4 ? ~0u : high > 0 ? ~(~0u << high * 8) : 0;
-    return x & from & before;
+    return from & before;
 }
 // A tile of ROWS x COLS of a tensor to shared memory by THREADS that are ALIKE. WHOLE: the matrix has all elements of the
 // tile and all granules around them; else each piece finds out what is there, and elements next to the ends of the matrix
@@ -328,7 +328,7 @@ DEVICE void copy_in_alike(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 
     const auto is_there = [&](int i) { return is_held(i) && low < high && is_below(row + top + i * BETWEEN, rows); };
     const auto is_reached = [&](const char* granule) { return granule >= (const char*)from && granule + (skew ? 32 : 16) <= end; };
     u32 inside[4];
-    UNROLL for (int k = 0; k < 4; ++k) inside[k] = bytes_between(~0u, low - 4 * k, high - 4 * k);
+    UNROLL for (int k = 0; k < 4; ++k) inside[k] = bytes_between(low - 4 * k, high - 4 * k);
     NO_UNROLL for (int i = 0; i < TIMES; i += TOGETHER) {
         u32 x[TOGETHER][8], loaded = 0;
         UNROLL for (int j = 0; j < TOGETHER; ++j, at += step) {
