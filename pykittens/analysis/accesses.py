@@ -367,14 +367,20 @@ def by_elements(rows: int, cols: int, size: int, address: Address) -> Requests:
 
 
 def by_granules(
-    rows: int, cols: int, size: int, address: Address, stores: bool, shared: bool, alike: bool
+    rows: int,
+    cols: int,
+    size: int,
+    address: Address,
+    stores: bool,
+    alike: bool,
+    tensor: Address | None = None,
 ) -> Iterator[Requests]:
     """The requests of lanes that copy a tile inside a tensor, to either memory (skewed.cuh).
 
-    A row is loaded in pieces, each from two granules. It is stored in granules: lanes that are alike store both ends
-    of a row element by element, others first what is between the ends.
+    A row is loaded in pieces, each from two granules. It is stored in granules, and element by element at its ends if
+    lanes are alike. tensor: where elements lie in the tensor, if `address` says where they lie in shared memory.
     """
-    pieces, row_bytes = cols * size // PIECE, cols * size
+    pieces, row_bytes, shared = cols * size // PIECE, cols * size, tensor is not None
     if not stores:
         row, piece, there = _dealt(rows, pieces)
         at = address(row, piece * (PIECE // size))
@@ -384,16 +390,18 @@ def by_granules(
         return
     if alike:
         row, piece, there = _dealt(rows, pieces)
+        skew = (tensor or address)(row, 0) % PIECE
+        is_filled = there & ((piece > 0) | (skew == 0))
         if shared:
-            for of in ((piece - 1) % pieces, piece):
-                yield Requests.of(address(row, of * (PIECE // size)), PIECE, there)
-            return
-        start = address(row, 0)
-        skew, is_cut = start % PIECE, (piece == 0) & (start % PIECE > 0)
-        at = start - skew + PIECE * piece
-        yield Requests.of(at, PIECE, there & ~is_cut)
-        for k in range(0, PIECE, size):
-            yield Requests.of(at + k + row_bytes * (k < skew), size, there & is_cut)
+            for of in (np.maximum(piece - 1, 0), piece):
+                yield Requests.of(address(row, of * (PIECE // size)), PIECE, is_filled)
+        else:
+            yield Requests.of(address(row, 0) - skew + PIECE * piece, PIECE, is_filled)
+        for k in range(0, PIECE, pieces * size):
+            byte = k + piece * size  # of both ends
+            at = np.where(byte < PIECE - skew, byte, row_bytes - PIECE + byte)
+            is_end = there & (skew > 0) & (byte < PIECE)
+            yield Requests.of(address(row, np.minimum(at, row_bytes - 1) // size), size, is_end)
         return
     row, between, inner = _dealt(rows, pieces - 1)
     end, ends, outer = (x for x in _dealt(2, rows))

@@ -15,12 +15,13 @@ its length: the cost is the same for every view and stage. Elements that an inde
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pykittens.analysis.accesses import (
+    Address,
     are_alike,
     by_elements,
     by_granules,
@@ -42,10 +43,11 @@ from pykittens.analysis.requests import (
     costs,
     in_order,
 )
+from pykittens.analysis.sectors import Tensor, located
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, Role, moved
 from pykittens.ir.op import Engine, Op
-from pykittens.ir.values import Scalar, SharedRow, SharedTile, SharedVector
+from pykittens.ir.values import Scalar, SharedRow, SharedTile, SharedVector, TileRef
 from pykittens.ops.gather import names_elements
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.engines import (
@@ -120,13 +122,24 @@ def _why_uncounted(op: Op[Any]) -> str | None:
     return "an operation from outside the package, which declares no moves"
 
 
-def shared_moves(role: Role, call: Call) -> Iterator[Move]:
+def _in_tensor(
+    ref: TileRef, tensors: Mapping[str, Tensor] | None, rows: int, cols: int, size: int
+) -> Address:
+    """Where elements of a tile lie in its tensor; one element past a granule if the tensors are not known."""
+    if tensors is None:
+        return lambda row, col: size + 0 * row
+    return located(ref, tensors[ref.tensor.name], rows, cols)
+
+
+def shared_moves(
+    role: Role, call: Call, tensors: Mapping[str, Tensor] | None = None
+) -> Iterator[Move]:
     """The moves of one operation of a group of a role to and from shared memory."""
     effects, what = call.op.effects, call.op.shown
     if effects.engine is Engine.PRODUCT:
         yield from _of_product(role, call)
     elif effects.engine is not None:
-        tile, _ = copy_operands(call)
+        tile, ref = copy_operands(call)
         if beyond_copy_engine(role, call) is None:
             yield Move(what, tile, [lines(tile.type.bytes)], assumed=True)
         else:
@@ -134,7 +147,8 @@ def shared_moves(role: Role, call: Call) -> Iterator[Move]:
             stores = effects.engine is Engine.COPY_OUT
             if moves_granules(call):
                 alike = are_alike(role, *sizes[1:], tile.type.layout.swizzle)
-                requests = list(by_granules(*sizes, offset, stores, True, alike))
+                at = _in_tensor(ref.first, tensors, *sizes)
+                requests = list(by_granules(*sizes, offset, stores, alike, at))
             else:
                 requests = [by_elements(*sizes, offset)]
             yield Move(what, tile, requests)

@@ -117,7 +117,7 @@ def global_moves(
             if moves_granules(call):
                 swizzle = copy_operands(call)[0].type.layout.swizzle
                 alike = are_alike(role, cols, size, swizzle)
-                requests = list(by_granules(rows, cols, size, at, stores, False, alike))
+                requests = list(by_granules(rows, cols, size, at, stores, alike))
             else:
                 requests = [by_elements(rows, cols, size, at)]
             yield Move(what, name, requests)

@@ -41,7 +41,7 @@ def same(folder, kernel, *arrays, apart=False, **constants):
         end += -(-getattr(shared.value.type, "bytes", 0) // 1024) * 1024
     counted, found = Counter(), Counter()
     for role, call in calls_by_role(made):
-        for move in shared_moves(role, call):
+        for move in shared_moves(role, call, tensors):
             start = starts[memory_of(move.memory)]
             for r in move.requests:
                 counted.update(("shared", r.size, at) for at in together(phases(r), start))

@@ -409,34 +409,41 @@ template <int SWIZZLE, int SIZE> DEVICE void store_row_part(char* to, u32 skew, 
     shift_up<SIZE, 16>(x, skew);
     store_part<SIZE, 16>(to + 16 * g, x + 4, first - 16 * g, last - 16 * g);
 }
-// A tile in shared memory to a tensor by THREADS that are ALIKE, nothing outside the matrix. A lane stores the granules of the
-// ends of its pieces and of those before them, those that are cut by elements. The lane of the first piece has both ends of
-// a row: its granule begins with the end of the last piece.
+// A tile in shared memory to a tensor by THREADS that are ALIKE, nothing outside the matrix: first whole granules, each
+// from the ends of a lane's piece and the one before it, then the elements at both ends of a row, one a lane.
 template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
 DEVICE void copy_out_alike(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
     constexpr int SIZE = sizeof(T), PIECES = Shares<COLS, SWIZZLE, THREADS, SIZE>::PIECES, BETWEEN = Shares<COLS, SWIZZLE, THREADS, SIZE>::BETWEEN;
     thread = unknown(thread);
     const int top = thread / PIECES, p = thread % PIECES;
-    char* at = (char*)(to + ((row + top) * stride + col)) + p * 16;
-    const int skew = (u32)(u64)at % 16;
-    at -= skew;
-    // Where the elements of the row start and stop, in bytes from the granule.
-    const int start = max(-col, 0) * SIZE + skew - p * 16, stop = min(cols - col, COLS) * SIZE + skew - p * 16;
-    const auto piece = [&](int p) { return from + shared_at<SWIZZLE>(top, byte + p * 16, panel_bytes); };
-    u32 own = piece(p), before = piece(p ? p - 1 : PIECES - 1);
-    NO_UNROLL for (int r = top; r < ROWS; r += BETWEEN, at += BETWEEN * stride * SIZE, own += BETWEEN * SWIZZLE, before += BETWEEN * SWIZZLE) {
-        if (!is_below(row + r, rows)) continue;
-        const uint4 a = load_piece(before), b = load_piece(own);
-        u32 x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-        shift_up<SIZE, 16>(x, skew);
-        if (start <= 0 && stop >= 16) {
+    char* const elements = (char*)(to + ((row + top) * stride + col));
+    const int skew = (u32)(u64)elements % 16;
+    // In bytes from the first granule: the elements that the row has, and the granules that they fill.
+    const int start = max(-col, 0) * SIZE + skew, stop = min(cols - col, COLS) * SIZE + skew;
+    const int first = min((start + 15) / 16 * 16, stop), last = max(stop / 16 * 16, first);
+    if (start >= stop) return;
+    const auto at_byte = [&](int at) { return from + shared_at<SWIZZLE>(top, byte + at, panel_bytes); };
+    const auto for_rows = [&](char* at, auto copy) {
+        NO_UNROLL for (int r = top, i = 0; r < ROWS; r += BETWEEN, ++i, at += BETWEEN * stride * SIZE)
+            if (is_below(row + r, rows)) copy(at, i * BETWEEN * SWIZZLE);
+    };
+    if (p * 16 >= first && p * 16 + 16 <= last) {
+        const u32 own = at_byte(p * 16), before = at_byte(max(p - 1, 0) * 16);
+        for_rows(elements - skew + p * 16, [&](char* at, int further) {
+            const uint4 a = load_piece(before + further), b = load_piece(own + further);
+            u32 x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+            shift_up<SIZE, 16>(x, skew);
             move_out<16>(at, x + 4);
-            continue;
-        }
-        NO_UNROLL for (int k = 0; k < 16; k += SIZE) {
-            const int place = p == 0 && k < skew ? k + PIECES * 16 : k;
-            if (place >= start && place < stop) store_piece<SIZE, 16>(at + place, x + 4, k);
-        }
+        });
+    }
+    NO_UNROLL for (int k = p * SIZE; k < first - start + stop - last; k += PIECES * SIZE) {
+        const int place = (k < first - start ? start : last - (first - start)) + k - skew;
+        const u32 own = at_byte(place);
+        for_rows(elements + place, [&](char* at, int further) {
+            T x;
+            fetch(own + further, x);
+            *(T*)at = x;
+        });
     }
 }
 // A tile in shared memory to a tensor, nothing outside the matrix: first the granules between the ends of a row, then,
