@@ -94,7 +94,7 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     if c.vectors:
         return _by_vectors(c, s, r, limits)
     parts = tiles * c.splits
-    compute = -(-parts // blocks) * _tile(c, s, r, parts / blocks) / r.clock
+    compute = -(-parts // blocks) * _tile(c, s, r, -(-steps // c.splits), parts / blocks) / r.clock
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
     memory = _memory(c, s, r, parts, limits)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
@@ -138,10 +138,9 @@ def steps_of_rows(c: Config, s: GemmShape) -> tuple[int, int]:
     return (b, a) if c.swap else (a, b)
 
 
-def _tile(c: Config, s: GemmShape, r: Rates, waves: float) -> float:
-    """Cycles of a block for one tile, or its part of one, if there are so many for each multiprocessor."""
+def _tile(c: Config, s: GemmShape, r: Rates, steps: int, waves: float) -> float:
+    """Cycles of a block for a tile of so many steps, or its part of one, if each multiprocessor has `waves` of them."""
     a, b = c.sides(s.gated)
-    steps = -(-work(c, s)[1] // c.splits)
     multiply = max(a * b, a * 48) * c.depth / r.products
     multiply += (r.alone if c.consumers == 1 else r.step) * c.depth / LINE
     if s.blocks:

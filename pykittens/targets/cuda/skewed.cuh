@@ -358,17 +358,19 @@ template <int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
 DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
     constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, ELEMENTS = 16 / SIZE, TIMES = (ROWS * PIECES + THREADS - 1) / THREADS;
     const char* const end = (const char*)(from + ((rows - 1) * stride + cols));
+    const T *const corner = from + (row * stride + col), *const last = corner + ((ROWS - 1) * stride + COLS);
+    const bool inside = row >= 0 && row + ROWS <= rows && col >= 0 && col + COLS <= cols;
+    // All elements are there, and all granules inside the matrix.
+    const bool whole = inside && (u64)corner / 16 * 16 >= (u64)from && ((u64)last + 15) / 16 * 16 <= (u64)end;
     if constexpr (Shares<COLS, SWIZZLE, THREADS, SIZE>::ALIKE) {
-        // The first granule is never outside if the matrix starts at one.
-        const T *const first = from + (row * stride + col), *const last = first + ((ROWS - 1) * stride + COLS);
-        const bool inside = row >= 0 && row + ROWS <= rows && col >= 0 && col + COLS <= cols;
-        if (inside && (u64)first / 16 * 16 >= (u64)from && ((u64)last + 15) / 16 * 16 <= (u64)end)
+        if (whole)
             copy_in_alike<true, ROWS, COLS, SWIZZLE, THREADS, MOST>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
         else
             copy_in_alike<false, ROWS, COLS, SWIZZLE, THREADS, MOST>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
         return;
     }
     constexpr int TOGETHER = TIMES < MOST ? TIMES : MOST;
+    constexpr bool EVEN = ROWS * PIECES % (THREADS * TOGETHER) == 0;
     NO_UNROLL for (int first = thread; first < ROWS * PIECES; first += THREADS * TOGETHER) {
         u32 x[TOGETHER][8], loaded = 0;
         UNROLL for (int j = 0; j < TOGETHER; ++j) {
@@ -376,7 +378,7 @@ DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64
             const char* const at = (const char*)(from + (r * stride + c));
             const u32 skew = (u32)(u64)at % 16;
             const bool reached = at - skew >= (const char*)from && at - skew + (skew ? 32 : 16) <= end;
-            if (i < ROWS * PIECES && r >= 0 && r < rows && c > -ELEMENTS && c < cols && reached) {
+            if ((EVEN || i < ROWS * PIECES) && (whole || r >= 0 && r < rows && c > -ELEMENTS && c < cols && reached)) {
                 loaded |= 1u << j;
                 move_in<16>(x[j], at - skew);
                 if (skew) move_in<16>(x[j] + 4, at - skew + 16);
@@ -387,13 +389,13 @@ DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64
             const T* const at = from + ((row + r) * stride + (col + c));
             shift_down<SIZE, 16>(x[j], (u32)(u64)at % 16);
             u32 piece[4] = {x[j][0], x[j][1], x[j][2], x[j][3]};
-            UNROLL for (int k = 0; k < ELEMENTS; ++k) {
-                const bool inside = row + r >= 0 && row + r < rows && col + c + k >= 0 && col + c + k < cols && i < ROWS * PIECES;
+            if (!whole) UNROLL for (int k = 0; k < ELEMENTS; ++k) {
+                const bool inside = row + r >= 0 && row + r < rows && col + c + k >= 0 && col + c + k < cols && (EVEN || i < ROWS * PIECES);
                 T element = pick(x[j], k, from);
                 if (inside && !(loaded >> j & 1)) element = at[k];
                 put(piece, k, inside ? element : (T)0);
             }
-            if (i < ROWS * PIECES) keep_piece(to + shared_at<SWIZZLE>(r, byte + c * SIZE, panel_bytes), piece[0], piece[1], piece[2], piece[3]);
+            if (EVEN || i < ROWS * PIECES) keep_piece(to + shared_at<SWIZZLE>(r, byte + c * SIZE, panel_bytes), piece[0], piece[1], piece[2], piece[3]);
         }
     }
 }
