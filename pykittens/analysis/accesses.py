@@ -23,7 +23,7 @@ import numpy as np
 
 from pykittens.analysis.requests import Requests
 from pykittens.ir.nodes import Role
-from pykittens.ir.values import Value
+from pykittens.ir.values import SharedTile, Value
 from pykittens.targets.simt.scratch import Exchange, JoinedPartials, Partials, Strides
 from pykittens.types.dtypes import DType, int8
 from pykittens.types.fragments import (
@@ -417,12 +417,14 @@ def by_granules(
             yield from _parts(start - skew + begin, first, last, size, PIECE, there)
 
 
-def are_alike(role: Role, cols: int, size: int, swizzle: int) -> bool:
+def are_alike(role: Role, tile: SharedTile) -> bool:
     """Whether the pieces of each lane that copies a tile have one skew and one place of the swizzle (skewed.cuh)."""
     # Producers and storers are taken as a whole warpgroup.
-    threads, pieces = LANES * (4 if role.is_service else role.warps), cols * size // PIECE
+    threads, size = LANES * (4 if role.is_service else role.warps), tile.dtype.bytes
+    pieces = tile.cols * size // PIECE
     between = threads // pieces
-    return threads % pieces == between * size % PIECE == between * swizzle % 1024 == 0
+    alike_rows = between * size % PIECE == between * tile.type.layout.swizzle % 1024 == 0
+    return threads % pieces == 0 and alike_rows
 
 
 def _dealt(rows: int, cols: int) -> tuple[Any, Any, Any]:

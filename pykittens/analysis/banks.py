@@ -146,8 +146,8 @@ def shared_moves(
             sizes, offset = (tile.rows, tile.cols, tile.dtype.bytes), tile.type.layout.offset
             stores = effects.engine is Engine.COPY_OUT
             if moves_granules(call):
-                alike = are_alike(role, *sizes[1:], tile.type.layout.swizzle)
                 at = _in_tensor(ref.first, tensors, *sizes)
+                alike = are_alike(role, tile)
                 requests = list(by_granules(*sizes, offset, stores, alike, at))
             else:
                 requests = [by_elements(*sizes, offset)]

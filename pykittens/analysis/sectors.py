@@ -115,8 +115,7 @@ def global_moves(
             rows, cols = sides(call)
             at, size = located(ref, tensor, rows, cols), tensor.itemsize
             if moves_granules(call):
-                swizzle = copy_operands(call)[0].type.layout.swizzle
-                alike = are_alike(role, cols, size, swizzle)
+                alike = are_alike(role, copy_operands(call)[0])
                 requests = list(by_granules(rows, cols, size, at, stores, alike))
             else:
                 requests = [by_elements(rows, cols, size, at)]
