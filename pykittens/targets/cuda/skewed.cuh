@@ -411,6 +411,12 @@ template <int SWIZZLE, int SIZE> DEVICE void store_row_part(char* to, u32 skew, 
     shift_up<SIZE, 16>(x, skew);
     store_part<SIZE, 16>(to + 16 * g, x + 4, first - 16 * g, last - 16 * g);
 }
+// Every BETWEEN-th row of a tile from TOP on: MOVE(its place, whose rows are PITCH bytes apart; how far, in shared memory, it
+// is behind the first).
+template <int ROWS, int BETWEEN, int SWIZZLE, class Move> DEVICE void each_row(char* at, i64 pitch, int row, int rows, int top, Move move) {
+    NO_UNROLL for (int r = top, i = 0; r < ROWS; r += BETWEEN, ++i, at += BETWEEN * pitch)
+        if (is_below(row + r, rows)) move(at, i * BETWEEN * SWIZZLE);
+}
 // A tile in shared memory to a tensor by THREADS that are ALIKE, nothing outside the matrix: first whole granules, each
 // from the ends of a lane's piece and the one before it, then the elements at both ends of a row, one a lane.
 template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
@@ -425,13 +431,9 @@ DEVICE void copy_out_alike(T* to, i64 stride, int row, int col, int rows, int co
     const int first = min((start + 15) / 16 * 16, stop), last = max(stop / 16 * 16, first);
     if (start >= stop) return;
     const auto at_byte = [&](int at) { return from + shared_at<SWIZZLE>(top, byte + at, panel_bytes); };
-    const auto for_rows = [&](char* at, auto copy) {
-        NO_UNROLL for (int r = top, i = 0; r < ROWS; r += BETWEEN, ++i, at += BETWEEN * stride * SIZE)
-            if (is_below(row + r, rows)) copy(at, i * BETWEEN * SWIZZLE);
-    };
     if (p * 16 >= first && p * 16 + 16 <= last) {
         const u32 own = at_byte(p * 16), before = at_byte(max(p - 1, 0) * 16);
-        for_rows(elements - skew + p * 16, [&](char* at, int further) {
+        each_row<ROWS, BETWEEN, SWIZZLE>(elements - skew + p * 16, stride * SIZE, row, rows, top, [&](char* at, int further) {
             const uint4 a = load_piece(before + further), b = load_piece(own + further);
             u32 x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
             shift_up<SIZE, 16>(x, skew);
@@ -441,7 +443,7 @@ DEVICE void copy_out_alike(T* to, i64 stride, int row, int col, int rows, int co
     NO_UNROLL for (int k = p * SIZE; k < first - start + stop - last; k += PIECES * SIZE) {
         const int place = (k < first - start ? start : last - (first - start)) + k - skew;
         const u32 own = at_byte(place);
-        for_rows(elements + place, [&](char* at, int further) {
+        each_row<ROWS, BETWEEN, SWIZZLE>(elements + place, stride * SIZE, row, rows, top, [&](char* at, int further) {
             T x;
             fetch(own + further, x);
             *(T*)at = x;
