@@ -31,7 +31,7 @@ from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 KNOWN = ("clock", "products", "operand", "scales", "scaled", "pieces")
 BY_VECTORS = "row_"  # how rates of products by vectors begin
 NAMES = [f.name for f in fields(Rates) if f.name not in KNOWN and not f.name.startswith(BY_VECTORS)]
-DIVISORS = ("clock", "products", "power", "memory", "copies", "cache", "shared", "lanes", "outside")
+DIVISORS = ("clock", "products", "power", "memory", "copies", "cache", "shared", "outside")
 DIVISORS += ("row_slots", "row_loads")
 CLOSE = 1.3  # of candidates that are at most so much slower than the fastest, errors are told
 FAR = 0.1  # the error of an estimate, as a logarithm, from which on it counts less

@@ -157,13 +157,14 @@ def _cut(r: random.Random, p: Problem) -> Problem:
 
 
 def _changed(r: random.Random, config: Config, shape: GemmShape, limits: Limits) -> Config:
-    """A configuration with fewer stages, turns, clusters, more stages of the output or copies of operands."""
+    """A configuration with fewer stages, turns, clusters, more output stages, copied operands or other loaders."""
     changes: list[dict[str, Any]] = [{"stages": r.randrange(2, config.stages + 1)}, {"band": 1}]
     if config.consumers == 2:
         changes.append({"turns": True})
     if config.splits == 1:
         changes += [{"cluster": 2, "cluster_axis": axis} for axis in (0, 1)]
     changes += [{"out_stages": 2}, {"copied": r.choice((("a",), ("b",), ("a", "b")))}]
+    changes += [{"loaders": r.choice((2, 8, 16) if config.consumers == 1 else (2, 8))}]
     for change in changes:
         if r.random() < 0.25:
             made = replace(config, **change)

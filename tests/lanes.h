@@ -19,7 +19,7 @@
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
 
-constexpr int MOST_THREADS = 256, MOST_BARRIERS = 16;
+constexpr int MOST_THREADS = 1024, MOST_BARRIERS = 16;
 alignas(1024) unsigned char shared[232448];
 
 struct Thread { unsigned x; } threadIdx, blockIdx, gridDim;

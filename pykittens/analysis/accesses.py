@@ -419,8 +419,9 @@ def by_granules(
 
 def are_alike(role: Role, tile: SharedTile) -> bool:
     """Whether the pieces of each lane that copies a tile have one skew and one place of the swizzle (skewed.cuh)."""
-    # Producers and storers are taken as a whole warpgroup.
-    threads, size = LANES * (4 if role.is_service else role.warps), tile.dtype.bytes
+    # Producers and storers that ask for no warps are taken as a whole warpgroup.
+    warps = role.copy_warps or 4 if role.is_service else role.warps
+    threads, size = LANES * warps, tile.dtype.bytes
     pieces = tile.cols * size // PIECE
     between = threads // pieces
     alike_rows = between * size % PIECE == between * tile.type.layout.swizzle % 1024 == 0

@@ -200,7 +200,8 @@ RoleKind = Literal["producer", "consumers", "storer", "warps", "warpgroups", "bl
 class Role:
     """A program that only its own warps run: `groups` groups of `warps` warps each.
 
-    home: the name of the role in a function whose values have homes.
+    home: the name of the role in a function whose values have homes. copy_warps: of a producer or storer, the warps
+    that share copies by lanes, if it asks for a number.
     """
 
     kind: RoleKind
@@ -211,6 +212,7 @@ class Role:
     registers: int | None = None
     loc: Loc | None = None
     home: str = ""
+    copy_warps: int | None = None
 
     @property
     def shown(self) -> str:
@@ -219,7 +221,7 @@ class Role:
 
     @property
     def is_service(self) -> bool:
-        """Whether the role only moves memory; such roles share one warpgroup."""
+        """Whether the role only moves memory; such roles share warpgroups, mostly one."""
         return self.kind in ("producer", "storer")
 
     @property

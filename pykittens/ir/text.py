@@ -89,7 +89,8 @@ def _node(node: Node, names: Names) -> Iterator[str]:
             yield f"{', '.join(names(i) for i in node.index)} = sharing()"
         case Role():
             index = f" as {names(node.index)}" if node.index is not None else ""
-            yield f"{node.kind} x {node.groups}{index}:"
+            copying = "" if node.copy_warps is None else f"; {node.copy_warps} warps copy"
+            yield f"{node.kind} x {node.groups}{index}{copying}:"
             yield from _block(node.body, names, "  ")
         case For():
             bounds = ", ".join(_operand(b, names) for b in (node.start, node.stop, node.step))

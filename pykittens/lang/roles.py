@@ -18,11 +18,20 @@ from pykittens.types.tiles import SCALAR
 
 I = TypeVar("I", Scalar, None)
 
+COPY_WARPS = (1, 2, 4, 8, 16)  # powers of two divide the pieces of tiles evenly
+
 
 class RoleContext(Named, Generic[I]):
     """`with pk.consumers(2) as index`: a role, and the index of the group if the role can have several."""
 
-    def __init__(self, kind: RoleKind, groups: int, warps: int, registers: int | None) -> None:
+    def __init__(
+        self,
+        kind: RoleKind,
+        groups: int,
+        warps: int,
+        registers: int | None,
+        copy_warps: int | None = None,
+    ) -> None:
         check_between("groups", groups, 1, 32)
         if registers is not None and (
             not is_int(registers) or registers % 8 or not 24 <= registers <= 240
@@ -30,27 +39,44 @@ class RoleContext(Named, Generic[I]):
             raise Mismatch(
                 f"`registers` must be a multiple of 8 from 24 to 240, not {describe(registers)}"
             )
+        if copy_warps is not None and copy_warps not in COPY_WARPS:
+            raise Mismatch(
+                f"`copy_warps` must be {', '.join(map(str, COPY_WARPS[:-1]))} or {COPY_WARPS[-1]}, not "
+                f"{describe(copy_warps)}"
+            )
         self.kind, self.groups, self.warps, self.registers = kind, groups, warps, registers
+        self.copy_warps = copy_warps
         self.loc: Loc | None = None  # that of the role of an instruction
         self.home = ""  # its name in a function whose values have homes
 
     @property
-    def shape(self) -> tuple[RoleKind, int, int, bool]:
+    def shape(self) -> tuple[RoleKind, int, int, int | None, bool]:
         """Equal for contexts of which one role can be made; it has the most of their registers."""
-        return self.kind, self.groups, self.warps, self.registers is None
+        return self.kind, self.groups, self.warps, self.copy_warps, self.registers is None
 
     @property
     def description(self) -> str:
         each = "one group" if self.groups == 1 else f"{self.groups} groups"
         registers = "" if self.registers is None else f", of {self.registers} registers"
-        return f"{each} of {self.warps} warps{registers}"
+        copies = "" if self.copy_warps is None else f", {self.copy_warps} of which copy"
+        return f"{each} of {self.warps} warps{copies}{registers}"
 
     def opened(self, builder: Builder) -> Role:
         """A role without statements, to which statements go from here on."""
         body = Block(owner=f"the role `{self.kind}`")
         index = None if self.kind in ("producer", "storer") else Scalar(SCALAR(int32), self.name)
         loc = self.loc or Loc.here()
-        role = Role(self.kind, self.groups, self.warps, index, body, self.registers, loc, self.home)
+        role = Role(
+            self.kind,
+            self.groups,
+            self.warps,
+            index,
+            body,
+            self.registers,
+            loc,
+            self.home,
+            self.copy_warps,
+        )
         if index is not None:
             builder.define(index, role, body)
         builder.role = role
@@ -95,15 +121,19 @@ def at_top(word: str) -> Builder:
 
 
 @called("pk.producer")
-def producer(*, registers: int | None = None) -> RoleContext[None]:
-    """One warp that fills pipelines with copies. It shares a warpgroup and its registers with the storer."""
-    return RoleContext("producer", 1, 1, registers)
+def producer(*, registers: int | None = None, copy_warps: int | None = None) -> RoleContext[None]:
+    """One warp that fills pipelines with copies. It shares a warpgroup and its registers with the storer.
+
+    copy_warps: 1, 2, 4, 8 or 16 warps that share what the copy engine cannot copy, such as rows at any address, if
+    the role only copies; if None, those that are left in the warpgroup. Four of them take the registers of a warpgroup.
+    """
+    return RoleContext("producer", 1, 1, registers, copy_warps)
 
 
 @called("pk.storer")
-def storer(*, registers: int | None = None) -> RoleContext[None]:
-    """One warp that drains pipelines with copies to global memory."""
-    return RoleContext("storer", 1, 1, registers)
+def storer(*, registers: int | None = None, copy_warps: int | None = None) -> RoleContext[None]:
+    """One warp that drains pipelines with copies to global memory; `copy_warps` as for a producer."""
+    return RoleContext("storer", 1, 1, registers, copy_warps)
 
 
 @called("pk.consumers")

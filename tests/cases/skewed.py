@@ -120,14 +120,14 @@ def _stages(dtype: DType, cols: int) -> Case:
     )
 
 
-def _turned(dtype: DType) -> Case:
-    """A matrix of odd pitch transposed by a group, from stages that four warps fill."""
+def _turned(dtype: DType, copy_warps: int | None = None) -> Case:
+    """A matrix of odd pitch transposed by a group, from stages that four warps fill, or a number of them."""
 
     @pk.kernel
     def turned(x, y):
         ring = pk.pipeline(2, pk.st(dtype, 64, 64))
         pk.grid(1)
-        with pk.producer():
+        with pk.producer(copy_warps=copy_warps):
             for i in pk.range(2):
                 with ring.fill() as s:
                     pk.load_async(s, x[i, 0])
@@ -138,7 +138,7 @@ def _turned(dtype: DType) -> Case:
                 pk.store(y[0, i], tile)
 
     return Case(
-        f"skewed-turned-{dtype}",
+        f"skewed-turned-{dtype}" + (f"-{copy_warps}" if copy_warps else ""),
         ("load_async", "load"),
         turned,
         lambda rng: [numbers(rng, (101, 63), dtype)],
@@ -154,4 +154,5 @@ CASES += [
 CASES += [_parts(d) for d in (bf16, f32, int8, int64)]
 CASES += [_stages(d, n) for d in (bf16, f32, int8, int64) for n in (16, 64)]
 CASES += [_turned(d) for d in (bf16, f32, int8)]
+CASES += [_turned(d, n) for d, n in ((bf16, 8), (bf16, 16), (f32, 8), (int8, 1))]
 CASES += [_row_of_window(d) for d in (bf16, f32, int8)]

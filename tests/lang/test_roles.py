@@ -125,6 +125,19 @@ def test_the_registers_of_a_role_are_a_multiple_of_eight(registers):
         first(kernel)
 
 
+@pytest.mark.parametrize("role", [pk.producer, pk.storer])
+@pytest.mark.parametrize("copy_warps", [0, 3, 32, "many"])
+def test_the_warps_that_copy_are_a_power_of_two(role, copy_warps):
+    @pk.kernel
+    def kernel(out):
+        pk.grid(1)
+        with role(copy_warps=copy_warps):
+            put(out, 0, 1)
+
+    with pytest.raises(pk.KernelError, match="`copy_warps` must be 1, 2, 4, 8 or 16, not"):
+        first(kernel)
+
+
 def test_a_kernel_without_roles_is_one_group_of_its_warps():
     @pk.kernel(warps=2)
     def kernel(out):

@@ -127,6 +127,10 @@ PRODUCTS = {
         (4096, 4096, 4096),
     ),
     "skinny": (PLAIN, (16, 4096, 4096)),
+    "skinny-unaligned": (
+        replace(PLAIN, layouts=dict.fromkeys("ab", Layout(lines="odd")), extras={"bias": "bf16"}),
+        (32, 4096, 4096),
+    ),
     "vectors": (replace(PLAIN, m=1, k=937, extras={"bias": "bf16"}), (1, 4096, 4097)),
     "fp8": (replace(PLAIN, dtypes=("e4m3", "e5m2")), (4096, 4096, 4096)),
     "odd-rows": (

@@ -113,6 +113,9 @@ TILES = {
     "bytes_of_four_warps": (32, 128, 1, 128, 128, 2),
     "words_of_four_warps": (48, 32, 4, 128, 32, 8),
     "longs_of_four_warps": (32, 16, 8, 128, 16, 4),
+    "eight_warps": (128, 64, 2, 256, 128, 8),
+    "sixteen_warps": (64, 64, 2, 512, 64, 4),
+    "bytes_of_eight_warps": (64, 64, 1, 256, 64, 4),
 }
 GUARD = 64  # bytes before and after a matrix
 

@@ -18,7 +18,7 @@ def program(kernel, *args, arch="sm_90a", **constants):
 
 def sharers(text):
     """The warps that share the copies of a role, in the order of the program."""
-    return [int(n) for n in re.findall(r"its (\d) warps share the copies", text)]
+    return [int(n) for n in re.findall(r"its (\d+) warps share the copies", text)]
 
 
 @pytest.mark.parametrize(("name", "warps"), [("stages-bf16-64", [2, 2]), ("turned-f32", [4])])
@@ -75,6 +75,59 @@ def moved(x, y, flags, *, also):
 def test_what_has_an_effect_is_done_by_one_warp(also):
     args = (matrix(128, 64, aligned=False), matrix(64, 64), np.zeros(8, np.int32))
     assert sharers(program(moved, *args, also=also)) == ([] if also else [4])
+
+
+@pk.kernel
+def passed(x, y, *, loads, stores):
+    ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+    pk.grid(1)
+    with pk.producer(copy_warps=loads), ring.fill() as s:
+        pk.load_async(s, x[0, 0])
+    with pk.storer(copy_warps=stores), ring.drain() as s:
+        pk.store_async(y[0, 0], s)
+
+
+@pytest.mark.parametrize(
+    ("loads", "stores", "warps", "threads"),
+    [
+        (None, None, [2, 2], 128),
+        (8, None, [8, 4], 384),
+        (4, 4, [4, 4], 256),
+        (1, 2, [2], 128),
+        (1, None, [2], 128),
+        (16, 1, [16], 640),
+    ],
+)
+def test_a_role_has_the_warps_that_it_asks_for(loads, stores, warps, threads):
+    odd = (matrix(64, 64, aligned=False), matrix(64, 64, aligned=False))
+    source = passed.emitted(*odd, arch="sm_90a", loads=loads, stores=stores)
+    assert sharers(source.program) == warps
+    assert source.threads == threads
+    aligned = (matrix(64, 64), matrix(64, 64))
+    assert passed.emitted(*aligned, arch="sm_90a", loads=loads, stores=stores).threads == 128
+    assert passed.emitted(*odd, arch="sm_80", loads=loads, stores=stores).threads == 64
+
+
+@pytest.mark.parametrize("copy_warps", [4, 8, 16])
+def test_warps_that_copy_have_registers_of_their_own(copy_warps):
+    """All warpgroups together have no more than a block."""
+
+    @pk.kernel
+    def summed(x, y):
+        ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+        pk.grid(1)
+        with pk.producer(copy_warps=copy_warps), ring.fill() as s:
+            pk.load_async(s, x[0, 0])
+        with pk.consumers(2) as w, ring.drain() as s:
+            pk.store(y[w, 0], pk.load(s))
+
+    source = summed.emitted(matrix(64, 64, aligned=False), matrix(128, 64), arch="sm_90a")
+    budgets = dict(source.budgets)
+    assert source.threads == 32 * copy_warps + 256
+    total = 32 * copy_warps * budgets["producer"] + 256 * budgets["consumers"]
+    assert 65536 - 8 * source.threads < total <= 65536
+    count = copy_warps // 4
+    assert f"if (warpgroup {f'< {count}' if count > 1 else '== 0'}) {{" in source.program
 
 
 @pk.kernel

@@ -16,6 +16,7 @@ from pykittens.kernels.gemm.config import (
     GemmShape,
     blocks_together,
     few_rows,
+    loading_registers,
     takes_vectors,
     work,
 )
@@ -121,9 +122,17 @@ def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
 
 
 def _reaching(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
-    """The configurations, also with copies of the operands that the copy engine does not reach."""
-    for copied in _some([name for name, step in steps_of(shape).items() if step < 16]):
-        yield from (replace(c, copied=copied) if copied else c for c in configs)
+    """The configurations, also with copies of the operands that the copy engine does not reach, or more loaders."""
+    apart = [name for name, step in steps_of(shape).items() if step < 16]
+    for copied in _some(apart):
+        for c in configs:
+            yield (made := replace(c, copied=copied))
+            more = replace(made, loaders=2 * made.loaders)
+            loads = (
+                len(copied) < len(apart) and not shape.blocks
+            )  # products that wait for scales take registers
+            if loads and loading_registers(more, 1 + shape.gated):
+                yield more
 
 
 def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:

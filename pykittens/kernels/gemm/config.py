@@ -9,6 +9,7 @@ from typing import Any
 
 from pykittens.errors import ArgumentError
 from pykittens.ir.numbers import is_int, number
+from pykittens.lang.roles import COPY_WARPS
 
 LINE = 128  # bytes of a row of a stage: the widest swizzle of the copy engine
 MOST_STAGES = 24
@@ -16,6 +17,9 @@ FEW = 8  # rows of a product that warps multiply by vectors
 UNIT = 16  # the side of the tiles in which they do the epilogue
 PIECE = 512  # bytes of a row that the lanes of a warp multiply at a time
 SCALED = 128  # elements along k, and along n, of a block that has one scale
+REGISTERS = 512  # of a multiprocessor, for each thread of a warpgroup
+LOADING = 168  # registers of a lane for eight loads at a time
+BESIDE = 52  # registers of a lane that multiplies, beside its sums and an eighth of them
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,9 @@ class Config:
     the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
     overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
     together, else for those whose warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so
-    that rows start at lines of 128 bytes; a gate goes with b. vectors: warps that multiply up to 8 rows of a, or
-    of b without `swap`, by rows of the other at any address, as vectors in place of tiles on the tensor cores.
+    that rows start at lines of 128 bytes; a gate goes with b. loaders: warps that load rows which the copy engine does
+    not reach. vectors: warps that multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any
+    address, as vectors in place of tiles on the tensor cores.
     """
 
     rows: int
@@ -49,6 +54,7 @@ class Config:
     overlap: bool = False
     warpgroups: bool = True
     copied: tuple[str, ...] = ()
+    loaders: int = 4
     vectors: int = 0
 
     def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
@@ -130,8 +136,9 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
     def refuse(message: str, help: str = "pass another configuration, or none") -> ArgumentError:
         return ArgumentError(f"{function}: {message}", help=help)
 
-    counts = ("rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band")
-    given = {name: number(getattr(config, name)) for name in (*counts, "splits", "vectors")}
+    sides = ("rows", "cols", "depth", "out_cols", "out_stages", "band")
+    counts = (*sides, "stages", "consumers", "splits", "loaders", "vectors")
+    given = {name: number(getattr(config, name)) for name in counts}
     for name, value in given.items():
         least = int(name != "vectors")
         if not is_int(value) or value < least:
@@ -152,6 +159,8 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
         )
     if c.splits > 1 and c.cluster > 1:
         raise refuse("a configuration has `splits` or a `cluster`, not both")
+    if c.loaders not in COPY_WARPS:
+        raise refuse(f"`loaders` of `config` must be one of {COPY_WARPS}, not {c.loaders}")
     if c.vectors:
         _check_vectors(c, shape, refuse)
     if shape.blocks and c.swap and SCALED % c.rows:
@@ -205,6 +214,24 @@ def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:
     """The configuration with few enough splits that all blocks of a launch can run at once: no block waits long."""
     tiles, _ = work(config, shape)
     return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
+
+
+def loading_registers(config: Config, products: int) -> int | None:
+    """Registers of a lane that loads rows at any address: for eight loads at a time, if sums leave them, else None."""
+    if not config.warpgroups or config.consumers > 2:
+        return None
+    sums = (
+        config.rows // config.consumers * config.cols * products // 128
+    )  # of a lane that multiplies
+    left = REGISTERS - LOADING * config.loaders // 4
+    return LOADING if sums + sums // 8 + BESIDE <= left // config.consumers else None
+
+
+def loads_together(config: Config, products: int) -> int:
+    """Pieces of 16 bytes that a lane loads at a time."""
+    if loading_registers(config, products):
+        return 8
+    return 4 if config.loaders // 4 + config.consumers <= 3 else 2
 
 
 def scaled(config: Config, shape: GemmShape) -> int:

@@ -18,10 +18,13 @@ from pykittens.kernels.gemm.config import (
     blocks_together,
     extents,
     few_rows,
+    loads_together,
     scaled,
     work,
 )
 from pykittens.kernels.limits import Limits
+
+SCHEDULERS = 4  # of a multiprocessor, among which its warps are divided
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,10 @@ class Rates:
     )
     cache: float = 98  # bytes per cycle from the L2 cache to one multiprocessor
     shared: float = 78  # the same if all of them load
-    lanes: float = 5  # bytes per cycle that lanes load to shared memory from rows at any address
+    # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
+    # scheduler for a piece of 16 bytes of each lane of a warp.
+    lane_wait: float = 1400
+    lane_piece: float = 45
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
     outside: float = 25
 
@@ -149,7 +155,7 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, waves: float) -> float:
     hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
     of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared)
-    load = max(_loaded(c, s, r) * of_byte, _by_lanes(c, s) / r.lanes)
+    load = max(_loaded(c, s, r) * of_byte, _by_lanes(c, s, r))
     stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
     return steps * max(multiply, load) + r.tile + stored
 
@@ -170,10 +176,14 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
     return sum(sides) * c.depth
 
 
-def _by_lanes(c: Config, s: GemmShape) -> float:
-    """Bytes of a stage that lanes load, as their rows start at any address."""
+def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
+    """Cycles in which lanes load what of a stage starts at any address."""
     sides = zip(c.sides(s.gated), steps_of_rows(c, s), strict=True)
-    return sum(x for x, step in sides if step < 16) * c.depth
+    pieces = (
+        sum(x for x, step in sides if step < 16) * c.depth / PIECE
+    )  # of 16 bytes for each lane of a warp
+    waits = r.lane_wait / (c.loaders * loads_together(c, 1 + s.gated))
+    return pieces * (waits + r.lane_piece / SCHEDULERS)
 
 
 def _outside(c: Config, s: GemmShape) -> int:

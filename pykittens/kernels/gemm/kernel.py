@@ -51,7 +51,7 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
     )
     outputs = pk.shared(pk.st(C.dtype, *sides), count=config.consumers * config.out_stages)
 
-    with pk.producer(registers=tiles.producer_registers):
+    with pk.producer(registers=tiles.producer_registers, copy_warps=config.loaders):
         for index in tiles.schedule:
             task = tiles.task(index)
             for k in pk.range(task.first, task.stop, config.splits):

@@ -7,11 +7,10 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.epilogue import Epilogue, OutputRegion
-from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.config import Config, loading_registers
 from pykittens.kernels.gemm.scales import Scales
 
 AHEAD = 2**15  # bytes that are on their way to the L2 cache for a multiprocessor whose lanes load
-LOADING = 168  # registers of a lane for eight loads at a time
 
 MULTIPLY = {
     (False, False): pk.mma_AB,
@@ -138,9 +137,7 @@ class Tiling:
     def producer_registers(self) -> int | None:
         """Registers of a lane that loads: more for loads in flight where sums leave them, else None."""
         by_lanes = any(not x.type.aligned for x in (*self.lefts, *self.rights))
-        config, sums = self.config, self.group_rows * self.config.cols * self.products
-        few = config.warpgroups and config.consumers < 3 and sums <= 64 * 128
-        return LOADING if by_lanes and few else None
+        return loading_registers(self.config, self.products) if by_lanes else None
 
     @property
     def streamed(self) -> list[Any]:

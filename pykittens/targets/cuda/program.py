@@ -33,10 +33,12 @@ from pykittens.targets.cuda.tickets import readers
 from pykittens.targets.cuda.turns import shared_turns
 from pykittens.targets.cuda.warp_assignment import (
     LAST_NAMED_BARRIER,
+    SERVICE_WARPS,
     Team,
     entry_registers,
     first_group,
     groups_of_block,
+    service_warps,
     teams,
     thread_count,
 )
@@ -296,7 +298,7 @@ def _roles(e: CudaEmitter) -> None:
     if len(assigned) == 1 and working:
         _role(e, working[0])
     elif service and e.target.warpgroups:
-        _service_warpgroup(e, service, closed=not working)
+        _service_warpgroups(e, service, closed=not working)
         _branches(e, working, "} else ")
     else:
         _branches(e, assigned, "")
@@ -305,11 +307,12 @@ def _roles(e: CudaEmitter) -> None:
         e.line("cluster_sync();")
 
 
-def _service_warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> None:
-    """The branch of the warpgroup that producers and storers share; setmaxnreg sets the registers of a warpgroup."""
-    with e.braces("if (warpgroup == 0) {", "}" if closed else None):
-        if service[0].budget is not None:
-            e.line(f"registers_down<{service[0].budget}>();")
+def _service_warpgroups(e: CudaEmitter, service: list[Team], closed: bool) -> None:
+    """The branch of the warpgroups that producers and storers share, mostly one."""
+    count = service_warps(e.kernel, e.target) // SERVICE_WARPS
+    test = "warpgroup == 0" if count == 1 else f"warpgroup < {count}"
+    with e.braces(f"if ({test}) {{", "}" if closed else None):
+        _set_registers(e, service[0])
         for team in service:
             test, note = f"warp_of_block == {team.first_warp}", ""
             if team.lanes == 1:
@@ -324,20 +327,20 @@ def _service_warpgroup(e: CudaEmitter, service: list[Team], closed: bool) -> Non
 
 def _branches(e: CudaEmitter, assigned: list[Team], word: str) -> None:
     """One branch per role; `word` precedes the first."""
-    threads = thread_count(e.kernel, e.target)
     for team in assigned:
         last = team is assigned[-1]
         condition = f"if (warp_of_block < {team.first_warp + team.warps}) " if not last else ""
         with e.braces(f"{word}{condition}{{  // {team.role.shown}", "}" if last else None):
-            if team.budget is not None:
-                way = (
-                    "up"
-                    if team.budget >= entry_registers(threads, e.target, e.kernel.resident)
-                    else "down"
-                )
-                e.line(f"registers_{way}<{team.budget}>();")
+            _set_registers(e, team)
             _role(e, team)
         word = "} else "
+
+
+def _set_registers(e: CudaEmitter, team: Team) -> None:
+    """Take or give the registers that a team's warpgroups have a budget for."""
+    if team.budget is not None:
+        entry = entry_registers(thread_count(e.kernel, e.target), e.target, e.kernel.resident)
+        e.line(f"registers_{'up' if team.budget >= entry else 'down'}<{team.budget}>();")
 
 
 def _role(e: CudaEmitter, team: Team) -> None:

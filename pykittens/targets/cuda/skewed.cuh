@@ -369,7 +369,8 @@ DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64
             copy_in_alike<false, ROWS, COLS, SWIZZLE, THREADS, MOST>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
         return;
     }
-    constexpr int TOGETHER = TIMES < MOST ? TIMES : MOST;
+    // Of pieces that are not alike lanes hold addresses, too: with more of them in flight, registers are spilled.
+    constexpr int MANY = MOST < 4 ? MOST : 4, TOGETHER = TIMES < MANY ? TIMES : MANY;
     constexpr bool EVEN = ROWS * PIECES % (THREADS * TOGETHER) == 0;
     NO_UNROLL for (int first = thread; first < ROWS * PIECES; first += THREADS * TOGETHER) {
         u32 x[TOGETHER][8], loaded = 0;

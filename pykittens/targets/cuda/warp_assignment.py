@@ -11,6 +11,7 @@ from pykittens.targets.source import GroupWarps
 from pykittens.targets.target import Target
 
 WARPGROUP = 128  # threads
+SERVICE_WARPS = 4  # of the warpgroup that producers and storers share unless they ask for more
 LAST_NAMED_BARRIER = 15  # PTX ISA, "bar, barrier": a block has 16; __syncthreads uses the first
 MIN_REGISTERS = 24
 MAX_REGISTERS = 240  # per thread, with setmaxnreg
@@ -47,7 +48,7 @@ def teams(kernel: Kernel, target: Target) -> list[Team]:
     service = [r for r in kernel.roles if r.is_service]
     working = sorted((r for r in kernel.roles if not r.is_service), key=lambda r: r.warps % 4 != 0)
     budgets = register_budgets(kernel, target, service, working)
-    if target.warpgroups and len(service) > 4:
+    if target.warpgroups and len(service) > SERVICE_WARPS:
         raise ResourceError(
             f"{kernel.name}: {len(service)} producers and storers share one warpgroup of 4 warps"
         )
@@ -56,7 +57,7 @@ def teams(kernel: Kernel, target: Target) -> list[Team]:
         budget = budgets.get(role)
         assigned.append(Team(role, warp, budget, lanes(role, target), sharers=sharers))
         warp += sharers
-    warp = service_warps(service, target)
+    warp = service_warps(kernel, target)
     for role in working:
         assigned.append(Team(role, warp, budgets.get(role), lanes(role, target), number))
         warp += role.groups * role.warps
@@ -81,29 +82,35 @@ def first_group(team: Team, kernel: Kernel, target: Target) -> int:
 
 
 def copy_warps(kernel: Kernel, target: Target) -> dict[Role, int]:
-    """The warps that run each producer and storer: a role that can share gets twice as many as long as there are some.
+    """The warps that run each producer and storer: a role that can share has those that it asks for.
 
-    Powers of two divide the pieces of tiles evenly.
+    If it asks for none, it gets twice as many as long as some of the warpgroups are left: powers of two divide the
+    pieces of tiles evenly.
     """
     service = [r for r in kernel.roles if r.is_service]
-    warps = dict.fromkeys(service, 1)
     able = [r for r in service if can_share(kernel, r, target)] if target.warpgroups else []
-    for role in able * 2:
-        if sum(warps.values()) + warps[role] <= 4:
+    warps = {r: (r in able and r.copy_warps) or 1 for r in service}
+    room = _in_warpgroups(sum(warps.values()))
+    for role in [r for r in able if r.copy_warps is None] * 2:
+        if sum(warps.values()) + warps[role] <= room:
             warps[role] *= 2
     return warps
 
 
-def service_warps(service: list[Role], target: Target) -> int:
-    """Warps of producers and storers: a whole warpgroup if the groups after them must start at a warpgroup."""
-    return 4 if service and target.warpgroups else len(service)
+def service_warps(kernel: Kernel, target: Target) -> int:
+    """Warps of producers and storers: whole warpgroups if the groups after them must start at a warpgroup."""
+    warps = sum(copy_warps(kernel, target).values())
+    return _in_warpgroups(warps) if target.warpgroups else warps
+
+
+def _in_warpgroups(warps: int) -> int:
+    return -(-warps // SERVICE_WARPS) * SERVICE_WARPS
 
 
 def thread_count(kernel: Kernel, target: Target) -> int:
     """Threads of a block."""
     working = sum(r.groups * r.warps for r in kernel.roles if not r.is_service)
-    service = [r for r in kernel.roles if r.is_service]
-    threads = 32 * (working + service_warps(service, target))
+    threads = 32 * (working + service_warps(kernel, target))
     if threads > 1024:
         raise ResourceError(
             f"{kernel.name}: its roles need {threads} threads, a block has at most 1024",
@@ -160,11 +167,14 @@ def register_budgets(
     total = entry_registers(threads, target, resident) * threads
     # 40 are enough for a producer with several pipelines; three computing warpgroups need the rest of 32. Lanes that
     # copy hold granules in flight (`pieces_in_flight`).
-    usual = 40 if sum(groups.values()) < 3 else 32
+    serving = service_warps(kernel, target) // SERVICE_WARPS  # warpgroups
+    few = sum(groups.values()) + serving <= 3
+    usual = 40 if few else 32
     if any(lanes_copy(r, target) for r in service):
-        usual += 64 if sum(groups.values()) < 3 else 24
+        usual += 64 if few else 24
     own = max((asked.get(r, usual) for r in service), default=0)
-    rest = total - WARPGROUP * (own + sum(asked[r] * groups[r] for r in asked if r in groups))
+    given = own * serving + sum(asked[r] * groups[r] for r in asked if r in groups)
+    rest = total - WARPGROUP * given
     free = sum(n for r, n in groups.items() if r not in asked)
     share = min(MAX_REGISTERS, rest // (WARPGROUP * free) // 8 * 8) if free else 0
     budgets = {r: asked.get(r, own if r in service else share) for r in kernel.roles}
