@@ -7,11 +7,12 @@ configurations of each shape, to which benchmarks/gemm_fit.py fits the rates of 
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
 from pykittens.kernels.gemm.choose import by_vectors  # noqa: E402
-from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
-from pykittens.kernels.gemm.estimate import estimate  # noqa: E402
+from pykittens.kernels.gemm.config import Config, GemmShape, work  # noqa: E402
+from pykittens.kernels.gemm.estimate import estimate, steps_of_rows  # noqa: E402
 from pykittens.kernels.gemm.tune import contenders  # noqa: E402
 from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 from pykittens.runtime import driver  # noqa: E402
@@ -73,27 +74,32 @@ class Case:
 
     @staticmethod
     def of(problem: Problem, limits: Limits, count: int) -> Case:
-        """The case of a problem with this number of candidates.
-
-        If there are several, also with the pick in clusters, with the other choice of overlap, and by vectors.
-        """
+        """The case of a problem with this number of candidates; of several, also with neighbours of the pick."""
         shape = shape_of(problem)
         picked, *others = contenders(shape, limits)[:count]
         if others:
-            others.append(replace(picked, overlap=not picked.overlap))
-            others += sorted(by_vectors(shape, limits), key=lambda c: estimate(c, shape, limits))[
-                :2
-            ]
-        if others and picked.splits == 1 and not picked.vectors:
-            # Each block of a cluster copies as many rows of the side that they share, in units of eight.
-            shared = picked.cols, picked.rows
-            pairs = [(size, axis) for size in (2, 4) for axis in (0, 1)]
-            others += [
-                replace(picked, cluster=size, cluster_axis=axis)
-                for size, axis in pairs
-                if shared[axis] % (8 * size) == 0
-            ]
+            vectors = sorted(by_vectors(shape, limits), key=lambda c: estimate(c, shape, limits))
+            others += [*neighbours(picked, shape, limits), *vectors[:2]]
         return Case(problem, shape, {name_of(c): c for c in (picked, *others)})
+
+
+def neighbours(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """Configurations that differ in what no estimate decides, or in clusters."""
+    yield replace(c, overlap=not c.overlap)
+    if c.vectors:
+        return
+    if min(steps_of_rows(c, shape)) < 16:
+        more = (n for n in (4, 8, 16) if n // 4 + c.consumers <= 5)
+        yield from (replace(c, loaders=n) for n in more if n != c.loaders)
+    if c.splits > 1:
+        return
+    if work(c, shape)[0] > limits.multiprocessors:
+        yield from (replace(c, band=n) for n in (4, 16) if n != c.band)
+    # Each block of a cluster copies as many rows of the side that they share, in units of eight.
+    shared = c.cols, c.rows
+    for size, axis in itertools.product((2, 4), (0, 1)):
+        if shared[axis] % (8 * size) == 0:
+            yield replace(c, cluster=size, cluster_axis=axis)
 
 
 def aligned(p: Problem) -> Problem:
