@@ -94,7 +94,7 @@ def neighbours(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
     if c.splits > 1:
         return
     if work(c, shape)[0] > limits.multiprocessors:
-        yield from (replace(c, band=n) for n in (4, 16) if n != c.band)
+        yield from (replace(c, band=n) for n in {8, 2 * c.band} - {c.band})
     # Each block of a cluster copies as many rows of the side that they share, in units of eight.
     shared = c.cols, c.rows
     for size, axis in itertools.product((2, 4), (0, 1)):

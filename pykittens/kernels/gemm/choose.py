@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from pykittens.kernels.gemm.config import (
     Config,
     GemmShape,
     blocks_together,
+    extents,
     few_rows,
     loading_registers,
     takes_vectors,
@@ -73,7 +75,22 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
     # Rows that the copy engine reaches stay with it: it has more in flight than lanes.
     vectors = [c for c in by_vectors(shape, limits) if steps_of_rows(c, shape)[0] < 16]
-    return tuple(sorted([*ranked, *_sharing(ranked[:CLOSE], shape), *vectors], key=cost))
+    ranked = sorted([*ranked, *_sharing(ranked[:CLOSE], shape), *vectors], key=cost)
+    return tuple(replace(c, band=_band(c, shape, limits)) for c in ranked)
+
+
+def _band(c: Config, shape: GemmShape, limits: Limits) -> int:
+    """Rows of tiles, or of clusters, that are processed together if there are several rounds of tiles.
+
+    A round covers as many rows of A as columns of B then, which reads the fewest bytes; bands are alike in height.
+    """
+    tiles, _ = work(c, shape)
+    if c.vectors or c.splits > 1 or tiles <= limits.multiprocessors:
+        return c.band
+    each = c.cluster if c.cluster_axis == 0 else 1
+    rows = -(-extents(c, shape)[0] // (c.rows * each))
+    best = math.sqrt(limits.multiprocessors * c.cols / c.rows) / each
+    return -(-rows // max(round(rows / best), 1))
 
 
 def _alone(shape: GemmShape, limits: Limits) -> Config:

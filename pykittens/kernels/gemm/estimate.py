@@ -33,32 +33,37 @@ class Rates:
 
     clock: float = 1840  # cycles per microsecond
     products: float = 4096  # bytes of A times bytes of B that are multiplied per cycle
-    power: float = (
-        775e6  # operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits
+    # Operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits.
+    power: float = 845e6
+    narrow: float = 9.2  # more power by 1 / columns, for each of which A is read from shared memory
+    moved: float = (
+        5.6  # more power by the bytes from the L2 cache for each pair of bytes that is multiplied
     )
-    memory: float = 0.825  # the part of the memory's rate by its data sheet that a product reaches
+    memory: float = 0.82  # the part of the memory's rate by its data sheet that a product reaches
     copies: float = (
-        0.86  # the part that a launch before the product reaches, which reads and writes
+        0.88  # the part that a launch before the product reaches, which reads and writes
     )
-    cache: float = 98  # bytes per cycle from the L2 cache to one multiprocessor
-    shared: float = 78  # the same if all of them load
+    cache: float = 97.5  # bytes per cycle from the L2 cache to one multiprocessor
+    shared: float = 81  # the same if all of them load
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
     lane_wait: float = 1400
     lane_piece: float = 45
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
-    outside: float = 25
+    outside: float = 24.7
 
-    crossing: float = 0.42  # a row of a box that crosses from line to line takes so much longer
-    sector: float = 0.63  # and so much if it does not start at 32 bytes, and touches a fifth sector
-    start: float = 3.8  # microseconds of a launch, until the first stage is there
-    apart: float = 0.4  # more for an operand whose rows do not start at lines
-    overlap: float = 1.0  # microseconds less if it starts while the launch before it ends
-    copy: float = 1.05  # microseconds of a launch before the product that copies, beside its bytes
-    step: float = 17.6  # cycles of a step of 128 bytes beside its products
-    alone: float = 51  # the same for one warpgroup, which waits for its products
-    tile: float = 200  # cycles of a tile beside its steps and elements
-    part: float = 215  # cycles of a part of the columns that is stored
+    crossing: float = 0.40  # a row of a box that crosses from line to line takes so much longer
+    sector: float = (
+        0.615  # and so much if it does not start at 32 bytes, and touches a fifth sector
+    )
+    start: float = 3.75  # microseconds of a launch, until the first stage is there
+    apart: float = 0.45  # more for an operand whose rows do not start at lines
+    overlap: float = 1.05  # microseconds less if it starts while the launch before it ends
+    copy: float = 1.15  # microseconds of a launch before the product that copies, beside its bytes
+    step: float = 18  # cycles of a step of 128 bytes beside its products
+    alone: float = 55  # the same for one warpgroup, which waits for its products
+    tile: float = 180  # cycles of a tile beside its steps and elements
+    part: float = 208  # cycles of a part of the columns that is stored
     store: float = 0.065  # cycles of an element that is stored
     operand: float = 0.03  # more with operands of the epilogue or an activation
     turns: float = 0.02  # less if warpgroups store in turns, and the next tile hides it
@@ -66,7 +71,7 @@ class Rates:
     scaled: float = 1 / 183  # cycles of an element that is scaled
     pieces: float = 20  # cycles of each piece after the first
 
-    hidden: float = 0.05  # the part of the whole time that hides lines outside of tensors
+    hidden: float = 0.046  # the part of the whole time that hides lines outside of tensors
     uneven: float = (
         0.24  # what of the memory's time some blocks take that have one tile more than others
     )
@@ -76,7 +81,7 @@ class Rates:
     passing: float = 1.2  # microseconds in which blocks of a split tile exchange sums
     passed: float = 1.1e-6  # microseconds of a sum that is exchanged by all blocks
     added: float = 6.3e-5  # microseconds of a sum that a block adds
-    clustered: float = 0.066  # the part by which blocks of a cluster wait for each other
+    clustered: float = 0.10  # the part by which blocks of a cluster wait for each other
 
     # Products by vectors: instructions of a warp, counted in the machine code; the rest is assumed.
     row_part: float = 75  # for a part of a row at any address
@@ -101,18 +106,19 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
         return _by_vectors(c, s, r, limits)
     parts = tiles * c.splits
     compute = -(-parts // blocks) * _tile(c, s, r, -(-steps // c.splits), parts / blocks) / r.clock
+    compute *= 1 + r.clustered * (c.cluster > 1)
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
+    power *= 1 + r.narrow / c.cols + r.moved * _loaded(c, s, r) / (c.rows * c.cols * c.depth)
     memory = _memory(c, s, r, parts, limits)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     outside = _outside(c, s) * steps / r.outside / r.clock
     visible = max(outside - r.hidden * longest, 0.0)
-    shared = r.clustered * longest if c.cluster > 1 else 0.0
     passed = _passed(c, r, tiles, 1 + s.gated) if c.splits > 1 else 0.0
     copied = _copies(c, s, r, limits) if c.copied else 0.0
     # A block with several tiles stays until the end of the launch, so the next one does not start earlier.
     earlier = r.overlap if c.overlap and tiles <= blocks else 0.0
     start = r.start + r.apart * sum(step in range(16, LINE) for step in steps_of_rows(c, s))
-    return start - earlier + longest + visible + shared + passed + copied
+    return start - earlier + longest + visible + passed + copied
 
 
 def _by_vectors(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
