@@ -147,6 +147,11 @@ PRODUCTS = {
         replace(PLAIN, dtypes=("e4m3", "e4m3"), extras=BLOCK_SCALES),
         (4096, 4096, 4096),
     ),
+    "three-groups": (PLAIN, (1920, 4864, 896)),
+    "three-groups-gelu": (
+        replace(PLAIN, extras={"residual": "bf16", "bias": "bf16"}, activation="gelu"),
+        (1920, 4864, 896),
+    ),
     "small": (PLAIN, (512, 512, 512)),
     "split": (PLAIN, (16, 512, 8192)),
     "split-gelu": (

@@ -29,6 +29,7 @@ MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
 CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
 WIDEST = 256  # columns of a tile
+NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
 # slower than the tensor cores, so a warpgroup has 128 rows, 32 per warp.
@@ -131,7 +132,7 @@ def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
             c = Config(rows, cols, consumers=consumers)
             if _fits_registers(c, shape) and _is_even(cols, shape):
                 yield from _ways(c, shape, limits)
-    for rows, consumers in ((64, 1), (128, 2), (256, 2)):
+    for rows, consumers in ((64, 1), (128, 2), (192, 3), (256, 2)):
         for cols in widths:
             c = Config(rows, cols, consumers=consumers, swap=True)
             if _fits_registers(c, shape):
@@ -145,10 +146,9 @@ def _reaching(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
         for c in configs:
             yield (made := replace(c, copied=copied))
             more = replace(made, loaders=2 * made.loaders)
-            loads = (
-                len(copied) < len(apart) and not shape.blocks
-            )  # products that wait for scales take registers
-            if loads and loading_registers(more, 1 + shape.gated):
+            loads = len(copied) < len(apart)
+            # Products that wait for scales take the registers.
+            if loads and not shape.blocks and loading_registers(more, 1 + shape.gated):
                 yield more
 
 
@@ -206,9 +206,10 @@ def _swapped_widths(shape: GemmShape) -> set[int]:
         or (shape.m > 32 and shape.m % 64 == 0 and shape.b_by_rows)
     ):
         return set()
-    least = max(-(-shape.m // WIDEST), 1)  # the fewest tiles side by side
-    more = shape.m > 64  # else several would read the weights that bound the time
-    shares = [-(-shape.m // tiles) for tiles in range(least, least + 1 + more)]
+    if shape.m > WIDEST:
+        return {*range(NARROW, WIDEST + 1, 16)}
+    # Of up to 64 rows, several tiles side by side would read the weights that bound the time.
+    shares = [-(-shape.m // tiles) for tiles in (1, 2) if tiles == 1 or shape.m > 64]
     # Rows of an `a` that is k x m in memory are copied in boxes as wide as the tile: whole lines are faster.
     units = (16, LINE // shape.bytes) if shape.a_by_columns else (16,)
     return {max(-(-share // unit) * unit, 16) for share in shares for unit in units}
@@ -220,12 +221,12 @@ def _fits_registers(c: Config, shape: GemmShape) -> bool:
     sums = rows * c.cols * (1 + shape.gated)
     if shape.blocks:
         return sums + rows * c.scaled_cols <= (64 * 256 if is_narrow else 64 * 384)
-    if c.swap and shape.operands:
-        return sums <= 64 * 160  # transposed operands are loaded element by element
-    # Operands of the epilogue and transposed bytes take registers, too; with three warpgroups a lane has 160.
+    # With three warpgroups a lane has 160 registers, else 240.
+    if c.swap and shape.operands:  # transposed operands are loaded element by element
+        return sums <= 64 * (128 if is_narrow else 160)
+    # Operands of the epilogue and transposed bytes take registers, too.
     takes_more = _transposes_bytes(shape) or (shape.operands > 3 and shape.activation)
-    most = 64 * 192 if takes_more else 64 * 256
-    return sums <= (most // 2 if is_narrow else most)
+    return sums <= 64 * ((96 if takes_more else 192) if is_narrow else (192 if takes_more else 256))
 
 
 def _transposes_bytes(shape: GemmShape) -> bool:
