@@ -27,7 +27,7 @@ from gemm_measure import compared, compile_all, name_of, set_in, shape_of  # noq
 from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
-from pykittens.kernels.gemm.choose import by_vectors  # noqa: E402
+from pykittens.kernels.gemm.choose import by_lines, by_vectors  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape, work  # noqa: E402
 from pykittens.kernels.gemm.estimate import estimate, steps_of_rows  # noqa: E402
 from pykittens.kernels.gemm.tune import contenders  # noqa: E402
@@ -78,8 +78,10 @@ class Case:
         shape = shape_of(problem)
         picked, *others = contenders(shape, limits)[:count]
         if others:
-            vectors = sorted(by_vectors(shape, limits), key=lambda c: estimate(c, shape, limits))
-            others += [*neighbours(picked, shape, limits), *vectors[:2]]
+            others += neighbours(picked, shape, limits)
+            for more in (by_vectors, by_lines):
+                made = sorted(more(shape, limits), key=lambda c: estimate(c, shape, limits))
+                others += made[:2]
         return Case(problem, shape, {name_of(c): c for c in (picked, *others)})
 
 

@@ -122,13 +122,16 @@ def numbers_read(kernel: Kernel) -> set[str]:
 def is_natural(value: Any) -> bool:
     """Whether a run-time int is known not to be negative.
 
-    It is an index of a task, of the grid, of a role or of a loop, or a maximum of such a number.
+    It is an index of a task, of the grid, of a role or of a loop, a maximum of such a number, or a sum or product of
+    them.
     """
     if not isinstance(value, Value):
         return bool(value >= 0)
     match node := value.source:
         case Call() if node.op is OPERATORS["maximum"]:
             return any(map(is_natural, node.args.values()))
+        case Call() if node.op in (OPERATORS["+"], OPERATORS["*"]):
+            return all(map(is_natural, node.args.values()))
         case Role():
             return True
         case Grid() | Sharing() | ForTasks():
@@ -137,3 +140,14 @@ def is_natural(value: Any) -> bool:
             return value is node.index and node.step > 0 and is_natural(node.start)
         case _:
             return False
+
+
+def is_multiple(value: Any, of: int) -> bool:
+    """Whether an int is known to be a multiple of a number: a sum of multiples, or a product with one."""
+    if not isinstance(value, Value):
+        return bool(value % of == 0)
+    call = definition(value)
+    if call is None or call.op not in (OPERATORS["+"], OPERATORS["*"]):
+        return False
+    known = (is_multiple(a, of) for a in call.args.values())
+    return any(known) if call.op is OPERATORS["*"] else all(known)

@@ -137,6 +137,7 @@ class SharedTile(_Tile):
     type: ST
     stage: Any = None  # the Stage of a pipeline it belongs to
     kind = "tile"
+    __iter__ = None
 
     @called("tiles", TypeMismatch)
     def tiles(self, rows: int, cols: int) -> SharedTiles:
@@ -149,6 +150,22 @@ class SharedTile(_Tile):
                 f"not {rows} and {cols}"
             )
         return SharedTiles(self, rows, cols)
+
+    @called("[...]", TypeMismatch)
+    def __getitem__(self, index: tuple[slice, slice]) -> SharedTile:
+        """`tile[:, :n]`: the first n columns of this tile, a multiple of 16; a view, no copy."""
+        self._check_is_tile("columns")
+        match index:
+            case (
+                slice(start=None, stop=None, step=None),
+                slice(start=None | 0, stop=int(n), step=None),
+            ):
+                if 0 < n <= self.cols and n % 16 == 0:
+                    return SharedTiles(self, self.rows, n)[0, 0]
+        raise Mismatch(
+            f"`[...]` of a shared tile must be `[:, :n]` with a multiple of 16 up to {self.cols}",
+            help="tile.tiles(rows, cols)[i, j] is another part",
+        )
 
     @called("row", TypeMismatch)
     def row(self, i: Int) -> SharedRow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import Int, SharedRow, SharedTile, SharedVector, describe
 from pykittens.ops.arguments import check_index
@@ -23,7 +24,9 @@ def _view_type(tile: SharedTile, i: Any, j: Any, rows: int, cols: int) -> ST:
     layout = tile.type.layout
     if rows % 8 and rows != tile.rows:
         raise Mismatch(f"`rows` must be a multiple of 8, not {rows}")
-    if cols != tile.cols and cols % layout.panel_cols and layout.panel_cols % cols:
+    whole = cols == tile.cols or not (cols % layout.panel_cols and layout.panel_cols % cols)
+    # The first columns may end inside of a panel.
+    if not whole and not (is_int(j) and j == 0 and cols % 16 == 0):
         raise Mismatch(
             f"`cols` must divide or be a multiple of {layout.panel_cols}, the width of a swizzled panel, not {cols}"
         )

@@ -132,6 +132,50 @@ CASES += [
 ]
 
 
+def first_columns(word: str, cols: int, width: int, warps: int = 4) -> Case:
+    """Products with the first columns of stages of whole lines, which overlap in the matrix."""
+    rows, depth, count = max(16 * warps, 16), 64, 3
+    shape = (depth, rows) if word == "AtB" else (rows, depth)
+    multiply = PRODUCTS[word]
+
+    @pk.kernel(warps=warps)
+    def kernel(A, B, D):
+        ring = pk.pipeline(1, a=pk.st(bf16, *shape), b=pk.st(bf16, depth, width))
+        (column,) = pk.grid(count)
+        with ring.fill() as s:
+            pk.load_async(s.a, A[0])
+            pk.load_async(s.b, B.window(1, cols * column, B.cols)[0, 0])
+        with ring.drain() as s:
+            pk.store(D[0, column], multiply(s.a, s.b[:, :cols]))
+
+    end = count * cols - 8  # the last of the tiles is cut
+
+    def exact(A: Array, B: Array) -> list[Array]:
+        a, b = (x.astype(np.float64) for x in (A, B))
+        return [(a.T if word == "AtB" else a) @ b]
+
+    def bound(wanted: list[Array], A: Array, B: Array) -> list[Array]:
+        magnitude = exact(np.abs(A), np.abs(B))[0]
+        return [error(wanted[0], magnitude, bf16, f32, depth)]
+
+    return Case(
+        f"mma-{word}-first-{cols}-of-{width}-{warps}",
+        (f"mma_{word}",),
+        kernel,
+        lambda rng: [values(rng, shape, bf16), values(rng, (depth, end), bf16)],
+        (((rows, end), f32),),
+        exact,
+        bound,
+    )
+
+
+CASES += [
+    first_columns(word, cols, width, warps)
+    for word in ("AB", "AtB")
+    for cols, width, warps in ((80, 128, 4), (16, 64, 4), (144, 192, 4), (240, 256, 4), (48, 64, 1))
+]
+
+
 def promoted(dtype: DType) -> Case:
     """A long product of fp8: each 128 of the depth is summed on the tensor cores, and those sums in f32."""
     depth = 1024

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pykittens.errors import ArgumentError
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.gemm.choose import ALONE, candidates
-from pykittens.kernels.gemm.config import Config
+from pykittens.kernels.gemm.choose import ALONE, by_lines, candidates
+from pykittens.kernels.gemm.config import Config, GemmShape
+from pykittens.kernels.gemm.config import check as check_config
 from pykittens.kernels.limits import Limits
 from pykittens.runtime.arguments import check
 from pykittens.targets.architectures import TARGETS
@@ -46,12 +48,58 @@ CONFIGS = {
     "sm_89": ALONE[1],
 }
 SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1]
+ALONE_IN_LINES = Config(64, 80, stages=3, consumers=1, out_cols=16, lines=True)
+PLAIN = Problem(1, 1, 1, transpose_b=False)
+# Products whose stages have whole lines of an operand, more columns than a tile.
+LINES = {
+    "one-group": replace(PLAIN, config=ALONE_IN_LINES),
+    "one-panel": replace(PLAIN, config=replace(ALONE_IN_LINES, cols=48, out_cols=48)),
+    "cluster-rows": replace(
+        PLAIN, config=Config(128, 144, stages=3, out_cols=48, cluster=2, lines=True)
+    ),
+    "cluster-cols": replace(
+        PLAIN, config=Config(128, 240, stages=3, out_cols=48, cluster=2, cluster_axis=1, lines=True)
+    ),
+    "three-groups": replace(
+        PLAIN, config=Config(192, 176, stages=3, consumers=3, out_cols=16, lines=True)
+    ),
+    "splits": replace(PLAIN, config=replace(ALONE_IN_LINES, splits=3)),
+    "swap": replace(
+        PLAIN,
+        transpose_b=True,
+        layouts={"a": Layout(columns=True)},
+        config=replace(ALONE_IN_LINES, swap=True),
+    ),
+    "gate": replace(PLAIN, extras={"gate": "bf16"}, config=ALONE_IN_LINES),
+    "copied": replace(PLAIN, config=replace(ALONE_IN_LINES, copied=("b",))),
+}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_configuration_multiplies_at_any_size(name):
     for m, n, k in ((1, 1, 1), (300, 290, 100), (257, 129, 65)):
         assert fault_of(Problem(m, n, k, config=CONFIGS[name])) == ""
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_stages_of_whole_lines(name):
+    for m, n, k in ((2, 3, 5), (300, 296, 104), (136, 504, 64), (257, 129, 65)):
+        assert fault_of(replace(LINES[name], m=m, n=n, k=k)) == ""
+
+
+def test_whole_lines_are_offered_where_columns_lie_side_by_side():
+    a_by_columns = GemmShape(300, 700, 500, a_by_columns=True)
+    assert {c.swap for c in by_lines(a_by_columns, HOPPER)} == {True}
+    b_by_columns = replace(a_by_columns, a_by_columns=False, b_by_rows=False)
+    offered = [*by_lines(b_by_columns, HOPPER)]
+    assert {c.swap for c in offered} == {False}
+    assert all(c.width % 64 == 0 and c.cols < c.width for c in offered)
+    assert not [*by_lines(GemmShape(300, 700, 500), HOPPER)]
+    for shape in (GemmShape(300, 700, 500), replace(b_by_columns, bytes=1), a_by_columns):
+        with pytest.raises(
+            ArgumentError, match="`lines` is for 16-bit elements and a b that is k x n"
+        ):
+            check_config("gemm", ALONE_IN_LINES, shape)
 
 
 @pytest.mark.parametrize("transpose_b", [True, False])

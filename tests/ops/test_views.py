@@ -48,6 +48,42 @@ def test_a_part_of_one_element_is_a_scalar_and_other_parts_are_vectors():
     ]
 
 
+def test_the_first_columns_of_a_tile_are_a_view():
+    x = normal(0, (64, 80))
+    y = poisoned((64, 80), np.float32)
+
+    @pk.kernel
+    def kernel(x, y):
+        tile = pk.shared(pk.st(pk.f32, 64, 128))
+        pk.grid(1)
+        pk.store(tile, pk.zeros(pk.f32, 64, 128))
+        pk.sync()
+        pk.store(tile[:, :80], pk.load(x, rows=64, cols=80))
+        pk.sync()
+        pk.store(y, pk.load(tile[:, 0:80]))
+
+    kernel(x, y)
+    assert np.array_equal(x, y)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [0, (0, 0), slice(None), (slice(None), 16), (slice(None), slice(16, 32))]
+    + [(slice(None), slice(n)) for n in (None, 0, 8, 40, 144, "many")]
+    + [(slice(0, 8), slice(16)), (slice(None), slice(None, 32, 2))],
+    ids=str,
+)
+def test_other_slices_of_a_shared_tile_are_refused(index):
+    @pk.kernel
+    def kernel(y):
+        tile = pk.shared(pk.st(pk.f32, 16, 128))
+        pk.grid(1)
+        pk.store(y, pk.load(tile[index]))
+
+    with pytest.raises(KernelError, match=r"must be `\[:, :n\]` with a multiple of 16 up to 128"):
+        kernel(poisoned((16, 16), np.float32))
+
+
 def test_a_part_is_no_copy():
     def body(vector, y, i):
         part = vector.parts(16)[2]
@@ -300,9 +336,9 @@ def test_a_row_has_no_parts_and_no_elements():
 
     with pytest.raises(KernelError, match="`row` is row<f32, 64> and has no `parts`"):
         parts(normal(0, (4,)))
-    with pytest.raises(KernelError, match="a row of a shared tile.* is not subscriptable") as fault:
+    with pytest.raises(KernelError, match="a shared row has no columns") as fault:
         element(normal(0, (4,)))
-    assert "pk.load loads the whole row" in str(fault.value)
+    assert "pk.load and pk.store move a row as a whole" in str(fault.value)
 
 
 def test_a_vector_has_no_rows():

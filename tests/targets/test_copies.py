@@ -289,6 +289,35 @@ def test_the_engine_copies_what_no_edge_of_a_window_cuts_and_the_lanes_the_rest(
 
 
 @pk.kernel
+def from_columns(x, y, *, unit, more):
+    ring = pk.pipeline(2, pk.st(bf16, 64, 64))
+    (part,) = pk.grid(3)
+    a, b = (t.window(1, part * unit + more, t.cols) for t in (x, y))
+    with pk.producer(), ring.fill() as t:
+        pk.load_async(t, a[0, 1])
+    with pk.storer(), ring.drain() as t:
+        pk.store_async(b[0, 1], t)
+
+
+@pytest.mark.parametrize(
+    ("unit", "more", "by_lanes"),
+    [(80, 0, False), (8, 16, False), (80, 4, True), (20, 0, True), (80, -16, True)],
+)
+def test_the_engine_copies_columns_that_start_at_multiples_of_16_bytes(unit, more, by_lanes):
+    x = np.arange(64 * 300, dtype=np.float32).reshape(64, 300).astype(BF16)
+    x = x[:, :296]
+    y = np.zeros_like(x)
+    x, y = (np.ascontiguousarray(t) for t in (x, y))
+    from_columns(x, y, unit=unit, more=more)
+    for part in range(3):
+        at = part * unit + more + 64
+        assert np.array_equal(y[:, at : at + 64], x[:, at : at + 64])
+    text = body(from_columns.source(x, y, unit=unit, more=more))
+    assert text.count("copy_box(") == text.count("store_box(") == 1
+    assert ("copy_in_skewed<" in text) == by_lanes
+
+
+@pk.kernel
 def from_a_row(x, y, start, stop, *, inside):
     ring = pk.pipeline(2, pk.st(bf16, 64, 64))
     pk.grid(1)

@@ -19,6 +19,7 @@ from pykittens.kernels.gemm.config import (
     extents,
     few_rows,
     loading_registers,
+    takes_lines,
     takes_vectors,
     work,
 )
@@ -122,19 +123,19 @@ def pick(shape: GemmShape, limits: Limits) -> Config:
     return candidates(shape, limits)[0]
 
 
-def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
-    """Configurations with tiles of all sides that a warpgroup's registers hold."""
+def _all(shape: GemmShape, limits: Limits, lines: bool = False) -> Iterator[Config]:
+    """Configurations with tiles of all sides that a warpgroup's registers hold; or those with `lines`."""
     widths = _swapped_widths(shape)
     # With few rows most of a box would lie outside the tensor, which is slow.
     few = widths and shape.m <= 32
     for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
         for cols in range(16, WIDEST + 1, 16):
-            c = Config(rows, cols, consumers=consumers)
-            if _fits_registers(c, shape) and _is_even(cols, shape):
+            c = Config(rows, cols, consumers=consumers, lines=lines)
+            if _fits_registers(c, shape) and (lines or _is_even(cols, shape)):
                 yield from _ways(c, shape, limits)
     for rows, consumers in ((64, 1), (128, 2), (192, 3), (256, 2)):
         for cols in widths:
-            c = Config(rows, cols, consumers=consumers, swap=True)
+            c = Config(rows, cols, consumers=consumers, swap=True, lines=lines)
             if _fits_registers(c, shape):
                 yield from _ways(_reading(c, shape, limits), shape, limits)
 
@@ -162,6 +163,13 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             shared = len(copied) < len(apart) and c.splits == 1 and reached
             yield from [made] * bool(copied)
             yield from (replace(made, cluster=2, cluster_axis=x) for x in (0, 1) if shared)
+
+
+def by_lines(shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """The configurations whose stages have whole lines of an operand, more columns than a tile."""
+    for c in _all(shape, limits, lines=True):
+        if takes_lines(shape, c.swap) and c.width > c.cols and (made := fitted(c, shape, limits)):
+            yield made
 
 
 def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:

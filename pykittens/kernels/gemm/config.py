@@ -33,9 +33,10 @@ class Config:
     the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
     overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
     together, else for those whose warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so
-    that rows start at lines of 128 bytes; a gate goes with b. loaders: warps that load rows which the copy engine does
-    not reach. vectors: warps that multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any
-    address, as vectors in place of tiles on the tensor cores.
+    that rows start at lines of 128 bytes; a gate goes with b. lines: of an operand whose columns are those of the tile,
+    a stage has whole lines of 128 bytes, of which a part is multiplied. loaders: warps that load rows which the copy
+    engine does not reach. vectors: warps that multiply up to 8 rows of a, or of b without `swap`, by rows of the other
+    at any address, as vectors in place of tiles on the tensor cores.
     """
 
     rows: int
@@ -54,6 +55,7 @@ class Config:
     overlap: bool = False
     warpgroups: bool = True
     copied: tuple[str, ...] = ()
+    lines: bool = False
     loaders: int = 4
     vectors: int = 0
 
@@ -66,7 +68,13 @@ class Config:
     def stage_bytes(self, gated: bool = False, blocks: bool = False) -> int:
         """Bytes of shared memory of a stage."""
         scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
-        return sum(self.sides(gated)) * self.depth + 1024 * scales + 16
+        rows, cols = self.sides(gated)
+        return (rows + cols // self.cols * self.width) * self.depth + 1024 * scales + 16
+
+    @property
+    def width(self) -> int:
+        """Columns of B in a stage: those of a tile, or of the lines of 16-bit elements that hold them."""
+        return -(-self.cols * 2 // LINE) * LINE // 2 if self.lines else self.cols
 
     def sides(self, gated: bool = False) -> tuple[int, int]:
         """Rows of A and columns of B in a stage."""
@@ -161,6 +169,10 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
         raise refuse("a configuration has `splits` or a `cluster`, not both")
     if c.loaders not in COPY_WARPS:
         raise refuse(f"`loaders` of `config` must be one of {COPY_WARPS}, not {c.loaders}")
+    if c.lines and not takes_lines(shape, c.swap):
+        raise refuse(
+            "a configuration with `lines` is for 16-bit elements and a b that is k x n, with `swap` an a that is k x m"
+        )
     if c.vectors:
         _check_vectors(c, shape, refuse)
     if shape.blocks and c.swap and SCALED % c.rows:
@@ -187,6 +199,11 @@ def _check_vectors(c: Config, shape: GemmShape, refuse: Callable[..., ArgumentEr
         raise refuse(
             f"`vectors` of `config` must be a multiple of 4 that divides `rows`, and `depth` one of {PIECE}"
         )
+
+
+def takes_lines(shape: GemmShape, swap: bool) -> bool:
+    """Whether columns of a tile lie side by side in memory, and warpgroups multiply any number of those of a line."""
+    return (shape.a_by_columns if swap else not shape.b_by_rows) and shape.bytes == 2
 
 
 def takes_vectors(shape: GemmShape, swap: bool) -> bool:

@@ -173,7 +173,9 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
     """
     sides = []
     by_columns = (not s.b_by_rows, s.a_by_columns) if c.swap else (s.a_by_columns, not s.b_by_rows)
-    for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), by_columns, strict=True):
+    a, b = c.sides(s.gated)
+    b = b // c.cols * c.width
+    for x, step, turned in zip((a, b), steps_of_rows(c, s), by_columns, strict=True):
         width = math.gcd(x * s.bytes, LINE) if turned else LINE  # of a row of a box
         further = r.crossing + r.sector * (step < 32)
         crossed = max(width - step, 0) / max(LINE - step, 1) if step >= 16 else 0.0

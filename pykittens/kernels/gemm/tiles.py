@@ -107,7 +107,7 @@ class Tiling:
         """The shared tiles of a stage, by name."""
         rows, cols, depth = self.config.rows, self.config.cols, self.depth
         a = (depth, rows) if self.form.a_is_transposed else (rows, depth)
-        b = (cols, depth) if self.form.b_is_transposed else (depth, cols)
+        b = (cols, depth) if self.form.b_is_transposed else (depth, self.config.width)
         tiles = {f"a{i or ''}": pk.st(x.dtype, *a) for i, x in enumerate(self.lefts)}
         tiles |= {f"b{i or ''}": pk.st(x.dtype, *b) for i, x in enumerate(self.rights)}
         return tiles if self.scaling is None else tiles | self.scaling.stage()
@@ -118,6 +118,10 @@ class Tiling:
             shared = self.config.cluster > 1 and self.config.cluster_axis == axis
             for i, tensor in enumerate(tensors):
                 tile, matrix = getattr(s, f"{name}{i or ''}"), of_batch(tensor, task.lead)
+                if name == "b" and self.config.lines:
+                    part = matrix.window(1, task.col * self.config.cols, matrix.cols)
+                    pk.load_async(tile, part[k, 0], multicast=shared)
+                    continue
                 pk.load_async(tile, matrix[self._place(name, task, k)], multicast=shared)
                 if not tensor.type.aligned and self.config.warpgroups:
                     # Lanes have few loads in flight at a time: what they load comes from the L2 cache.
@@ -200,6 +204,8 @@ class Tiling:
         else:
             lefts = [x.tiles(self.group_rows, self.depth)[w] for x in lefts]
         rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
+        if self.config.lines:
+            rights = [x[:, : self.config.cols] for x in rights]
         if self.scaling is not None:
             pieces = range(self.config.cols // self.config.scaled_cols)
             rights = [self._columns(x, i) for x in rights for i in pieces]

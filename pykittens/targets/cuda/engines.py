@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pykittens.ir.evaluate import definition, is_natural
+from pykittens.ir.evaluate import definition, is_multiple, is_natural
 from pykittens.ir.nodes import (
     Block,
     Call,
@@ -131,8 +131,10 @@ def edged_axes(ref: TileRef | Global) -> list[int]:
 def _is_uncut(ref: TileRef, axis: int) -> bool:
     """Whether a tile is known to start inside a window that ends with the tensor."""
     window = ref.windows[axis]
-    if axis == ref.plane[-1] or not (is_natural(window.origin) and is_natural(ref.index[axis])):
-        return False  # along the columns, the engine could not start at any element
+    if not (is_natural(window.origin) and is_natural(ref.index[axis])):
+        return False
+    if axis == ref.plane[-1] and not is_multiple(window.origin, max(16 // ref.dtype.bytes, 1)):
+        return False  # docs/facts.md: along the columns, the engine starts at multiples of 16 bytes
     starts = _is_made("maximum", window.low, {0, window.origin})
     return starts and _is_made("minimum", window.high, {ref.tensor.extents[axis]})
 
