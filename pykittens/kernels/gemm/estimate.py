@@ -40,9 +40,7 @@ class Rates:
         5.6  # more power by the bytes from the L2 cache for each pair of bytes that is multiplied
     )
     memory: float = 0.82  # the part of the memory's rate by its data sheet that a product reaches
-    copies: float = (
-        0.88  # the part that a launch before the product reaches, which reads and writes
-    )
+    copies: float = 0.88  # the part that a launch before the product reaches, with its writes
     cache: float = 97.5  # bytes per cycle from the L2 cache to one multiprocessor
     shared: float = 81  # the same if all of them load
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
@@ -53,9 +51,7 @@ class Rates:
     outside: float = 24.7
 
     crossing: float = 0.40  # a row of a box that crosses from line to line takes so much longer
-    sector: float = (
-        0.615  # and so much if it does not start at 32 bytes, and touches a fifth sector
-    )
+    sector: float = 0.615  # and so much if it starts at 16 bytes, and touches a fifth sector
     start: float = 3.75  # microseconds of a launch, until the first stage is there
     apart: float = 0.45  # more for an operand whose rows do not start at lines
     overlap: float = 1.05  # microseconds less if it starts while the launch before it ends
@@ -187,9 +183,8 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
 def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
     """Cycles in which lanes load what of a stage starts at any address."""
     sides = zip(c.sides(s.gated), steps_of_rows(c, s), strict=True)
-    pieces = (
-        sum(x for x, step in sides if step < 16) * c.depth / PIECE
-    )  # of 16 bytes for each lane of a warp
+    rows = sum(x for x, step in sides if step < 16)
+    pieces = rows * c.depth / PIECE  # each of 16 bytes for each lane of a warp
     waits = r.lane_wait / (c.loaders * loads_together(c, 1 + s.gated))
     return pieces * (waits + r.lane_piece / SCHEDULERS)
 
