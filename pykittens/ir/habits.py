@@ -126,9 +126,6 @@ _USES = {
 # Values that have no subscript, by class.
 _SUBSCRIPTS = {
     "TileRef": "all indices of a tensor stand in one pair of brackets: x[i, j]",
-    "SharedTile": "tile.tiles(rows, cols)[i, j] is a part of a shared tile; pk.load loads it",
-    "SharedRow": "pk.load loads the whole row of a shared tile",
-    "SharedVector": "vector.parts(length)[i] is a part of a shared vector; pk.load loads it",
 }
 
 # Keyword arguments of other libraries.

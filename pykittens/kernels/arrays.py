@@ -15,6 +15,7 @@ import numpy as np
 
 from pykittens.errors import ArgumentError
 from pykittens.kernels.workspace import LINE
+from pykittens.ops.arguments import either
 from pykittens.runtime.arguments import overlap, reachable
 from pykittens.runtime.arrays import Array, describe
 from pykittens.runtime.fakes import described, is_equal, is_fake
@@ -308,12 +309,6 @@ def _agree(known: Any, found: Any) -> bool:
 
 def _is_open(axes: list[str]) -> bool:
     return bool(axes) and axes[0].startswith("*")
-
-
-def either(words: Sequence[str]) -> str:
-    """Words as a choice: "bf16, f16 or f32"."""
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last
 
 
 def has_lines(x: Any) -> bool:

@@ -48,7 +48,7 @@ def reference(a: Any, b: Any, offsets: Any, transpose_b: bool = True) -> Any:
 @pk.kernel
 def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no-untyped-def]
     """C = epilogue(A @ B of a row's group); persistent blocks, a ring of stages, sums in registers."""
-    given = dict(zip(form.epilogue.names, operands, strict=True))
+    given = form.named(operands)
     groups = RowGroups(offsets, A, B, C, given, form, config)
     inputs = pk.pipeline(config.stages, **groups.stage())
     tile = pk.st(C.dtype, groups.group_rows, config.out_cols)

@@ -12,7 +12,7 @@ from pykittens.ir.op import Mismatch, called
 from pykittens.ir.values import Scalar, describe
 from pykittens.lang.bindings import Named
 from pykittens.lang.homes import Restart
-from pykittens.ops.arguments import check_between
+from pykittens.ops.arguments import check_between, either
 from pykittens.types.dtypes import int32
 from pykittens.types.tiles import SCALAR
 
@@ -40,10 +40,7 @@ class RoleContext(Named, Generic[I]):
                 f"`registers` must be a multiple of 8 from 24 to 240, not {describe(registers)}"
             )
         if copy_warps is not None and copy_warps not in COPY_WARPS:
-            raise Mismatch(
-                f"`copy_warps` must be {', '.join(map(str, COPY_WARPS[:-1]))} or {COPY_WARPS[-1]}, not "
-                f"{describe(copy_warps)}"
-            )
+            raise Mismatch(f"`copy_warps` must be {either(COPY_WARPS)}, not {describe(copy_warps)}")
         self.kind, self.groups, self.warps, self.registers = kind, groups, warps, registers
         self.copy_warps = copy_warps
         self.loc: Loc | None = None  # that of the role of an instruction

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pykittens.ir.numbers import is_int
@@ -32,6 +33,12 @@ def check_index(name: str, x: Any, count: int, what: str) -> None:
     check_int32(name, x)
     if isinstance(x, int) and not 0 <= x < count:
         raise Mismatch(f"`{name}` must be {what} from 0 to {count - 1}, not {x}")
+
+
+def either(choices: Iterable[Any]) -> str:
+    """What a value may be, as a choice: "bf16, f16 or f32"."""
+    *first, last = map(str, choices)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def check_between(name: str, x: Any, low: int, high: int) -> None:

@@ -119,27 +119,29 @@ ROW_REDUCE = Family("row_reduce", _tile_type, _row_numpy)
 COL_REDUCE = Family("col_reduce", _tile_type, _col_numpy)
 
 
-def _row_parts(tile: RegTile) -> RegVector:
+def _in_parts(made: Any, alone: Any, joined: Any, family: Family) -> Parts:
+    """The operations of a sum in parts, which only passes write and which have the names of these functions."""
+    same = [Op(f.__name__, f, meaning=lambda x: x) for f in (alone, joined)]
+    return Parts(Op(made.__name__, made, family=family, scalar=SUM), *same)
+
+
+def row_sum_in_parts(tile: RegTile) -> RegVector:
     """The sum of the elements of each row that a lane holds: four lanes have the parts of the sum of a row."""
 
 
-def _alone(x: RegVector) -> RegVector:
+def row_part_alone(x: RegVector) -> RegVector:
     """A per-row vector as parts: the first lane of each row has the element, the others have zero."""
 
 
-def _joined(x: RegVector) -> RegVector:
+def row_parts_joined(x: RegVector) -> RegVector:
     """The per-row vector of which x has the parts."""
 
 
-# Operations that only passes write.
-ROW_PARTS = Parts(
-    made=Op("row_sum_in_parts", _row_parts, family=ROW_REDUCE, scalar=SUM),
-    alone=Op("row_part_alone", _alone, meaning=lambda x: x),
-    joined=Op("row_parts_joined", _joined, meaning=lambda x: x),
+@op(
+    family=ROW_REDUCE,
+    scalar=SUM,
+    parts=_in_parts(row_sum_in_parts, row_part_alone, row_parts_joined, ROW_REDUCE),
 )
-
-
-@op(family=ROW_REDUCE, scalar=SUM, parts=ROW_PARTS)
 def row_sum(tile: RegTile) -> RegVector:
     """The sum of each row, as a per-row vector."""
 
@@ -249,26 +251,19 @@ def _whole_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
 REDUCE = Family("reduce", _whole_type, _whole_numpy)
 
 
-def _own_sum(x: RegTile | RegVector) -> Scalar:
+def sum_in_parts(x: RegTile | RegVector) -> Scalar:
     """The sum of the elements that a lane holds, each counted in one lane."""
 
 
-def _one_part(x: Scalar) -> Scalar:
+def part_alone(x: Scalar) -> Scalar:
     """A scalar as parts: the first lane has it, the others have zero."""
 
 
-def _sum_of_parts(x: Scalar) -> Scalar:
+def parts_joined(x: Scalar) -> Scalar:
     """The scalar of which x has the parts."""
 
 
-PARTS = Parts(
-    made=Op("sum_in_parts", _own_sum, family=REDUCE, scalar=SUM),
-    alone=Op("part_alone", _one_part, meaning=lambda x: x),
-    joined=Op("parts_joined", _sum_of_parts, meaning=lambda x: x),
-)
-
-
-@op(family=REDUCE, scalar=SUM, parts=PARTS)
+@op(family=REDUCE, scalar=SUM, parts=_in_parts(sum_in_parts, part_alone, parts_joined, REDUCE))
 def sum_(x: RegTile | RegVector) -> Scalar:
     """The sum of all elements of a tile or vector, known to the whole group."""
 

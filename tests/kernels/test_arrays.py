@@ -19,12 +19,12 @@ from pykittens.kernels.arrays import (
     Arrays,
     Made,
     contiguous,
-    either,
     has_lines,
     reshaped,
     spread_to,
 )
 from pykittens.kernels.rms_norm import rms_norm
+from pykittens.ops.arguments import either
 from pykittens.runtime.arrays import empty
 
 BF16, E4M3 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)

@@ -144,8 +144,8 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
     def refuse(message: str, help: str = "pass another configuration, or none") -> ArgumentError:
         return ArgumentError(f"{function}: {message}", help=help)
 
-    sides = ("rows", "cols", "depth", "out_cols", "out_stages", "band")
-    counts = (*sides, "stages", "consumers", "splits", "loaders", "vectors")
+    counts = ["rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band"]
+    counts += ["splits", "loaders", "vectors"]
     given = {name: number(getattr(config, name)) for name in counts}
     for name, value in given.items():
         least = int(name != "vectors")
@@ -237,9 +237,8 @@ def loading_registers(config: Config, products: int) -> int | None:
     """Registers of a lane that loads rows at any address: for eight loads at a time, if sums leave them, else None."""
     if not config.warpgroups or config.consumers > 2:
         return None
-    sums = (
-        config.rows // config.consumers * config.cols * products // 128
-    )  # of a lane that multiplies
+    rows = config.rows // config.consumers
+    sums = rows * config.cols * products // 128  # of a lane that multiplies
     left = REGISTERS - LOADING * config.loaders // 4
     return LOADING if sums + sums // 8 + BESIDE <= left // config.consumers else None
 

@@ -101,10 +101,11 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     if c.vectors:
         return _by_vectors(c, s, r, limits)
     parts = tiles * c.splits
-    compute = -(-parts // blocks) * _tile(c, s, r, -(-steps // c.splits), parts / blocks) / r.clock
-    compute *= 1 + r.clustered * (c.cluster > 1)
+    loaded, steps_of_part = _loaded(c, s, r), -(-steps // c.splits)
+    tile = _tile(c, s, r, steps_of_part, loaded, parts / blocks)
+    compute = -(-parts // blocks) * tile / r.clock * (1 + r.clustered * (c.cluster > 1))
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
-    power *= 1 + r.narrow / c.cols + r.moved * _loaded(c, s, r) / (c.rows * c.cols * c.depth)
+    power *= 1 + r.narrow / c.cols + r.moved * loaded / (c.rows * c.cols * c.depth)
     memory = _memory(c, s, r, parts, limits)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     outside = _outside(c, s) * steps / r.outside / r.clock
@@ -146,8 +147,11 @@ def steps_of_rows(c: Config, s: GemmShape) -> tuple[int, int]:
     return (b, a) if c.swap else (a, b)
 
 
-def _tile(c: Config, s: GemmShape, r: Rates, steps: int, waves: float) -> float:
-    """Cycles of a block for a tile of so many steps, or its part of one, if each multiprocessor has `waves` of them."""
+def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, waves: float) -> float:
+    """Cycles of a block for a tile, or its part of one, if each multiprocessor has `waves` of them.
+
+    It has so many steps, each of which loads so many bytes in lines.
+    """
     a, b = c.sides(s.gated)
     multiply = max(a * b, a * 48) * c.depth / r.products
     multiply += (r.alone if c.consumers == 1 else r.step) * c.depth / LINE
@@ -157,7 +161,7 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, waves: float) -> float:
     hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
     of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared)
-    load = max(_loaded(c, s, r) * of_byte, _by_lanes(c, s, r))
+    load = max(loaded * of_byte, _by_lanes(c, s, r))
     stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
     return steps * max(multiply, load) + r.tile + stored
 

@@ -41,7 +41,7 @@ POLLS = 48  # about 30 microseconds: longer than blocks that run at once are apa
 @pk.kernel
 def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def]
     """C = epilogue(A @ B); persistent blocks, a ring of stages, sums in registers."""
-    given = dict(zip(form.epilogue.names, operands, strict=True))
+    given = form.named(operands)
     if config.overlap:
         pk.overlap()
     tiles = Tiling(A, B, C, given, form, config)

@@ -33,6 +33,10 @@ class Form:
     accumulate: Any = pk.f32
     epilogue: Epilogue = Epilogue()
 
+    def named(self, operands: tuple[Any, ...]) -> dict[str, Any]:
+        """The operands of the epilogue by their names."""
+        return dict(zip(self.epilogue.names, operands, strict=True))
+
 
 @dataclass(frozen=True)
 class Task:
@@ -117,25 +121,24 @@ class Tiling:
         for name, tensors, axis in (("a", self.lefts, 1), ("b", self.rights, 0)):
             shared = self.config.cluster > 1 and self.config.cluster_axis == axis
             for i, tensor in enumerate(tensors):
-                tile, matrix = getattr(s, f"{name}{i or ''}"), of_batch(tensor, task.lead)
-                if name == "b" and self.config.lines:
-                    part = matrix.window(1, task.col * self.config.cols, matrix.cols)
-                    pk.load_async(tile, part[k, 0], multicast=shared)
-                    continue
-                pk.load_async(tile, matrix[self._place(name, task, k)], multicast=shared)
+                tile = getattr(s, f"{name}{i or ''}")
+                pk.load_async(tile, self._part(name, tensor, task, k), multicast=shared)
                 if not tensor.type.aligned and self.config.warpgroups:
                     # Lanes have few loads in flight at a time: what they load comes from the L2 cache.
                     ahead = k + -(-AHEAD // tile.type.bytes) * self.config.splits
-                    place = self._place(name, task, ahead)
-                    pk.prefetch(matrix[place], rows=tile.rows, cols=tile.cols)
+                    part = self._part(name, tensor, task, ahead)
+                    pk.prefetch(part, rows=tile.rows, cols=tile.cols)
         if self.scaling is not None:
             self.scaling.load(s, task, k)
 
-    def _place(self, name: str, task: Task, k: Any) -> tuple[Any, Any]:
-        """The tile of a, or of b, that a task multiplies in step k."""
-        if name == "a":
-            return (k, task.row) if self.form.a_is_transposed else (task.row, k)
-        return (task.col, k) if self.form.b_is_transposed else (k, task.col)
+    def _part(self, name: str, tensor: Any, task: Task, k: Any) -> Any:
+        """The tile of an `a`, or of a `b`, that a task multiplies in step k."""
+        matrix, side, by_columns = of_batch(tensor, task.lead), task.row, self.form.a_is_transposed
+        if name == "b":
+            side, by_columns = task.col, not self.form.b_is_transposed
+            if self.config.lines:
+                matrix, side = matrix.window(1, side * self.config.cols, matrix.cols), 0
+        return matrix[(k, side) if by_columns else (side, k)]
 
     @property
     def producer_registers(self) -> int | None:

@@ -22,7 +22,7 @@ REGISTERS = 64  # of lanes of the warps that bring rows and do the epilogue; the
 @pk.kernel
 def gemm_vectors(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def]
     """C = epilogue(A @ B.T), or C.T, for few rows of B; persistent blocks, a warp for some rows of A at a time."""
-    given = dict(zip(form.epilogue.names, operands, strict=True))
+    given = form.named(operands)
     if config.overlap:
         pk.overlap()
     rows = Rows(A, B, C, given, form, config)

@@ -21,6 +21,7 @@ from pykittens.mega.isa.packing import UNIT, check_array, joined, packed, padded
 from pykittens.mega.isa.vectors import clear
 from pykittens.mega.program import Kind, Program, as_bits
 from pykittens.mega.schedule import Schedule
+from pykittens.ops.arguments import either
 from pykittens.ops.tagged import TAG
 from pykittens.targets.architectures import TARGETS
 from pykittens.types.dtypes import bf16, f32, int32
@@ -78,8 +79,8 @@ class Core:
         of = {"chunk": (1024, 2048), "head": (64, 128), "batch": (1, 2, 4, 8)}
         for name, allowed in of.items():
             if getattr(self, name) not in allowed:
-                some = f"{', '.join(map(str, allowed[:-1]))} or {allowed[-1]}"
-                raise ArgumentError(f"`{name}` must be {some}, not {getattr(self, name)!r}")
+                given = getattr(self, name)
+                raise ArgumentError(f"`{name}` must be {either(allowed)}, not {given!r}")
         for name in ("heads", "layers", "capacity", "vocabulary"):
             check_count(name, getattr(self, name))
         check_count("fetched", self.fetched, 0)
