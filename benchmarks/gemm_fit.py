@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 
 from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
 from pykittens.kernels.gemm.estimate import RATES, Rates, estimate  # noqa: E402
-from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
+from pykittens.kernels.limits import Limits  # noqa: E402
 
 # What other measurements tell: of the multiprocessor, of fp8 with scales, and of products by vectors.
 KNOWN = ("clock", "products", "operand", "scales", "scaled", "pieces")
@@ -44,9 +44,10 @@ SHORTEST = 0.1  # microseconds of an estimate without one of its costs
 
 @dataclass(frozen=True)
 class Measured:
-    """A shape, and the microseconds of its candidates."""
+    """A shape, the limits of the GPU, and the microseconds of its candidates."""
 
     shape: GemmShape
+    limits: Limits
     times: tuple[tuple[Config, float], ...]
 
     @property
@@ -54,40 +55,43 @@ class Measured:
         """The time of the fastest."""
         return min(us for _, us in self.times)
 
-    def errors(self, rates: Rates, limits: Limits) -> list[float]:
+    def errors(self, rates: Rates) -> list[float]:
         """The logarithm of each candidate's estimate as a part of its time."""
-        found = [(estimate(c, self.shape, limits, rates), us) for c, us in self.times]
+        found = [(estimate(c, self.shape, self.limits, rates), us) for c, us in self.times]
         return [math.log(max(e, SHORTEST) / us) for e, us in found]
 
-    def losses(self, rates: Rates, limits: Limits) -> tuple[float, float]:
+    def losses(self, rates: Rates) -> tuple[float, float]:
         """How much slower the pick is than the fastest, and the error of the estimate, both as logarithms."""
-        told = list(zip(self.errors(rates, limits), (us for _, us in self.times), strict=True))
+        told = list(zip(self.errors(rates), (us for _, us in self.times), strict=True))
         _, picked = min((error + math.log(us), us) for error, us in told)
         near = [error**2 for error, us in told if us <= CLOSE * self.best]
         return math.log(picked / self.best), math.sqrt(statistics.fmean(near))
 
 
 def read(paths: Sequence[Path]) -> list[Measured]:
-    """The shapes of some files that have several candidates."""
-    found = []
-    for row in (r for path in paths for r in json.loads(path.read_text())["rows"]):
+    """The shapes of some files that have several candidates, of configurations that there still are."""
+    names = {f.name for f in fields(Config)}
+    found, files = [], [json.loads(path.read_text()) for path in paths]
+    for row, limits in ((r, Limits(**f["limits"])) for f in files for r in f["rows"]):
         configs = {
             n: Config(**c | {"copied": tuple(c.get("copied", ()))})
             for n, c in row["configs"].items()
+            if c.keys() <= names
         }
         # Clusters of more than two are measured, but never picked.
-        times = tuple((configs[n], us) for n, us in row["us"].items() if configs[n].cluster <= 2)
+        known = [(configs[n], us) for n, us in row["us"].items() if n in configs]
+        times = tuple((c, us) for c, us in known if c.cluster <= 2)
         if len(times) > 1:
-            found.append(Measured(GemmShape(**row["shape"]), times))
+            found.append(Measured(GemmShape(**row["shape"]), limits, times))
     return found
 
 
-def fitted(shapes: Sequence[Measured], limits: Limits, rates: Rates = RATES) -> Rates:
+def fitted(shapes: Sequence[Measured], rates: Rates = RATES) -> Rates:
     """The rates of least squares of errors and of changes of rates."""
     weights = np.array([(x.best / us) ** 2 for x in shapes for _, us in x.times])
 
     def errors(of: Rates) -> Any:
-        return np.array([e for x in shapes for e in x.errors(of, limits)])
+        return np.array([e for x in shapes for e in x.errors(of)])
 
     def changed(changes: Any) -> Rates:
         new = {n: getattr(rates, n) * math.exp(x) for n, x in zip(NAMES, changes, strict=True)}
@@ -107,9 +111,9 @@ def fitted(shapes: Sequence[Measured], limits: Limits, rates: Rates = RATES) -> 
     return changed(changes)
 
 
-def told(shapes: Sequence[Measured], rates: Rates, limits: Limits) -> str:
+def told(shapes: Sequence[Measured], rates: Rates) -> str:
     """What picks reach of the fastest: the geometric mean and the least; and the mean error of estimates."""
-    each = [x.losses(rates, limits) for x in shapes]
+    each = [x.losses(rates) for x in shapes]
     picks, errors = zip(*each, strict=True)
     mean, least = math.exp(-statistics.fmean(picks)), math.exp(-max(picks))
     return f"{mean:.3f} of the fastest, the least {least:.3f}, error {statistics.fmean(errors):.3f}"
@@ -121,17 +125,17 @@ def main(arguments: Sequence[str] | None = None) -> Rates:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--folds", type=int, default=4)
     options = parser.parse_args(arguments)
-    shapes, limits = read(options.files), limits_of(np.zeros(1))
-    print(f"{len(shapes)} shapes, as it is: {told(shapes, RATES, limits)}", flush=True)
+    shapes = read(options.files)
+    print(f"{len(shapes)} shapes, as it is: {told(shapes, RATES)}", flush=True)
     for i in range(options.folds):
-        rates = fitted([x for j, x in enumerate(shapes) if j % options.folds != i], limits)
-        print(f"fold {i}, judged: {told(shapes[i :: options.folds], rates, limits)}", flush=True)
-        print(f"fold {i}, as it is: {told(shapes[i :: options.folds], RATES, limits)}", flush=True)
-    rates = fitted(shapes, limits)
-    print(f"fitted to all: {told(shapes, rates, limits)}")
+        rates = fitted([x for j, x in enumerate(shapes) if j % options.folds != i])
+        print(f"fold {i}, judged: {told(shapes[i :: options.folds], rates)}", flush=True)
+        print(f"fold {i}, as it is: {told(shapes[i :: options.folds], RATES)}", flush=True)
+    rates = fitted(shapes)
+    print(f"fitted to all: {told(shapes, rates)}")
     for name, was in asdict(RATES).items():
         without: dict[str, Any] = {name: 0.0}
-        alone = "-" if name in DIVISORS else told(shapes, replace(rates, **without), limits)
+        alone = "-" if name in DIVISORS else told(shapes, replace(rates, **without))
         print(f"{name:10} {was:12.5g} -> {getattr(rates, name):12.5g}   without: {alone}")
     return rates
 

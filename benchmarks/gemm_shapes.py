@@ -27,7 +27,7 @@ from gemm_measure import compared, compile_all, name_of, set_in, shape_of  # noq
 from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
-from pykittens.kernels.gemm.choose import by_lines, by_vectors  # noqa: E402
+from pykittens.kernels.gemm.choose import by_vectors  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape, work  # noqa: E402
 from pykittens.kernels.gemm.estimate import estimate, steps_of_rows  # noqa: E402
 from pykittens.kernels.gemm.tune import contenders  # noqa: E402
@@ -79,9 +79,8 @@ class Case:
         picked, *others = contenders(shape, limits)[:count]
         if others:
             others += neighbours(picked, shape, limits)
-            for more in (by_vectors, by_lines):
-                made = sorted(more(shape, limits), key=lambda c: estimate(c, shape, limits))
-                others += made[:2]
+            made = sorted(by_vectors(shape, limits), key=lambda c: estimate(c, shape, limits))
+            others += made[:2]
         return Case(problem, shape, {name_of(c): c for c in (picked, *others)})
 
 
@@ -96,7 +95,7 @@ def neighbours(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
     if c.splits > 1:
         return
     if work(c, shape)[0] > limits.multiprocessors:
-        yield from (replace(c, band=n) for n in {8, 2 * c.band} - {c.band})
+        yield replace(c, band=2 * c.band)
     # Each block of a cluster copies as many rows of the side that they share, in units of eight.
     shared = c.cols, c.rows
     for size, axis in itertools.product((2, 4), (0, 1)):
@@ -131,6 +130,7 @@ def measured(case: Case, bench: protocol.Bench) -> dict[str, Any]:
         "work": p.work,
         "pick": next(iter(case.ways)),
         "us": {name: us[name] for name in case.ways if name in us},
+        "rounds": {f.name: [1e3 * x for x in f.rounds] for f in figures},
         "library_us": us[library],
         "configs": {name: set_in(c) for name, c in case.ways.items()},
         "error": max(errors.values(), default=math.nan),
@@ -187,7 +187,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = record.parser(__doc__, rounds=3)
+    parser = record.parser(__doc__, rounds=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--section", choices=("bf16", "fp8", "blocks"), default="bf16")
@@ -204,7 +204,8 @@ def main() -> None:
     for fault in compile_all(wanted, arch, seconds=options.compile_seconds):
         print(fault, file=sys.stderr)
     bench = protocol.bench_of("graphs", options.rounds, rest=0.02)
-    results: dict[str, Any] = {"about": {**record.about(), "seed": options.seed}, "rows": []}
+    about = {**record.about(), "seed": options.seed}
+    results: dict[str, Any] = {"about": about, "limits": asdict(limits), "rows": []}
     kind = f"{'odd-' * options.odd}{options.section}"
     for case in cases:
         try:

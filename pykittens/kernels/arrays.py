@@ -243,6 +243,9 @@ class Arrays:
         """Bytes of which the places of an array's rows in memory are multiples, at most 128; 1 if it is unaligned."""
         if not self.reachable(name):
             return 1
+        if name in self.made:
+            made = self.made[name]
+            return math.gcd(LINE, made.seen[-1] * DTYPES[made.dtype].bytes)
         size = self.found[name].itemsize
         if name in self.copies:
             return math.gcd(LINE, self.copies[name][-1] * size)

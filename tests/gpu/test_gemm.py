@@ -22,7 +22,7 @@ from tests.gemm_random import drawn, fault_of
 from tests.gpu.test_cases import on_gpu, on_host
 from tests.kernels.test_epilogue import CONFIGS as PARTED
 from tests.kernels.test_epilogue import PROBLEMS
-from tests.kernels.test_gemm import CONFIGS, FP8, LINES, SCALED
+from tests.kernels.test_gemm import CONFIGS, FP8, SCALED
 
 torch = pytest.importorskip("torch")
 
@@ -65,13 +65,6 @@ def test_a_configuration_multiplies_at_any_size(name):
         assert fault_of(Problem(m, n, k, config=CONFIGS[name], out=True), GPU) == ""
     few = Problem(700, 900, 1100, config=CONFIGS[name])
     assert fault_of(few, GPU) == ""
-
-
-@pytest.mark.parametrize("name", LINES)
-def test_stages_of_whole_lines(name):
-    needs(LINES[name].config, LINES[name])
-    for m, n, k in ((2, 3, 5), (304, 296, 104), (136, 504, 64), (257, 129, 65), (1000, 2000, 1500)):
-        assert fault_of(replace(LINES[name], m=m, n=n, k=k), GPU) == ""
 
 
 @pytest.mark.parametrize("dtypes", [("bf16",) * 2, ("f16",) * 2, ("e4m3",) * 2, ("e4m3", "e5m2")])

@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pykittens.errors import ArgumentError
 from pykittens.kernels.gemm import gemm, gemm_tiles
-from pykittens.kernels.gemm.choose import ALONE, by_lines, candidates
-from pykittens.kernels.gemm.config import Config, GemmShape
-from pykittens.kernels.gemm.config import check as check_config
+from pykittens.kernels.gemm.choose import ALONE, candidates
+from pykittens.kernels.gemm.config import Config
 from pykittens.kernels.limits import Limits
 from pykittens.runtime.arguments import check
 from pykittens.targets.architectures import TARGETS
@@ -44,35 +42,16 @@ CONFIGS = {
     "splits-swap": Config(128, 32, stages=3, out_cols=32, splits=2, swap=True),
     "splits-turns": Config(128, 64, stages=3, splits=2, turns=True),
     "splits-many": Config(64, 48, stages=2, consumers=1, out_cols=16, splits=11, out_stages=2),
+    "tail": Config(64, 16, stages=3, consumers=1, out_cols=16, splits=3, tail=True),
+    "tail-swap": Config(128, 32, stages=3, out_cols=16, splits=2, tail=True, swap=True, band=3),
+    "tail-cluster": Config(
+        64, 32, stages=3, consumers=1, out_cols=32, splits=4, tail=True, cluster=2
+    ),
     "sm_80": ALONE[0],
     "sm_89": ALONE[1],
 }
-SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1]
-ALONE_IN_LINES = Config(64, 80, stages=3, consumers=1, out_cols=16, lines=True)
-PLAIN = Problem(1, 1, 1, transpose_b=False)
-# Products whose stages have whole lines of an operand, more columns than a tile.
-LINES = {
-    "one-group": replace(PLAIN, config=ALONE_IN_LINES),
-    "one-panel": replace(PLAIN, config=replace(ALONE_IN_LINES, cols=48, out_cols=48)),
-    "cluster-rows": replace(
-        PLAIN, config=Config(128, 144, stages=3, out_cols=48, cluster=2, lines=True)
-    ),
-    "cluster-cols": replace(
-        PLAIN, config=Config(128, 240, stages=3, out_cols=48, cluster=2, cluster_axis=1, lines=True)
-    ),
-    "three-groups": replace(
-        PLAIN, config=Config(192, 176, stages=3, consumers=3, out_cols=16, lines=True)
-    ),
-    "splits": replace(PLAIN, config=replace(ALONE_IN_LINES, splits=3)),
-    "swap": replace(
-        PLAIN,
-        transpose_b=True,
-        layouts={"a": Layout(columns=True)},
-        config=replace(ALONE_IN_LINES, swap=True),
-    ),
-    "gate": replace(PLAIN, extras={"gate": "bf16"}, config=ALONE_IN_LINES),
-    "copied": replace(PLAIN, config=replace(ALONE_IN_LINES, copied=("b",))),
-}
+SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1 and not config.tail]
+TAILS = [name for name, config in CONFIGS.items() if config.tail]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -81,25 +60,15 @@ def test_a_configuration_multiplies_at_any_size(name):
         assert fault_of(Problem(m, n, k, config=CONFIGS[name])) == ""
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_stages_of_whole_lines(name):
-    for m, n, k in ((2, 3, 5), (300, 296, 104), (136, 504, 64), (257, 129, 65)):
-        assert fault_of(replace(LINES[name], m=m, n=n, k=k)) == ""
-
-
-def test_whole_lines_are_offered_where_columns_lie_side_by_side():
-    a_by_columns = GemmShape(300, 700, 500, a_by_columns=True)
-    assert {c.swap for c in by_lines(a_by_columns, HOPPER)} == {True}
-    b_by_columns = replace(a_by_columns, a_by_columns=False, b_by_rows=False)
-    offered = [*by_lines(b_by_columns, HOPPER)]
-    assert {c.swap for c in offered} == {False}
-    assert all(c.width % 64 == 0 and c.cols < c.width for c in offered)
-    assert not [*by_lines(GemmShape(300, 700, 500), HOPPER)]
-    for shape in (GemmShape(300, 700, 500), replace(b_by_columns, bytes=1), a_by_columns):
-        with pytest.raises(
-            ArgumentError, match="`lines` is for 16-bit elements and a b that is k x n"
-        ):
-            check_config("gemm", ALONE_IN_LINES, shape)
+@pytest.mark.parametrize("name", TAILS)
+def test_the_last_round_of_tiles_is_split(name):
+    # 132 blocks have rounds of whole tiles, and fewer, as many or more parts of the others.
+    for m, n, k in ((900, 300, 300), (1030, 520, 70), (1290, 900, 129)):
+        problem = Problem(m, n, k, config=CONFIGS[name], transpose_b=False)
+        assert fault_of(problem) == ""
+        assert fault_of(replace(problem, extras={"bias": "f32"})) == ""
+    batch = Problem(300, 200, 100, config=CONFIGS[name], leads=((2, 3), (2, 3)))
+    assert fault_of(batch) == ""
 
 
 @pytest.mark.parametrize("transpose_b", [True, False])
@@ -212,13 +181,10 @@ def bits(problem):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
-    problem = Problem(
-        *(140, 150, 330),
-        config=CONFIGS[name],
-        extras={"bias": "bf16"},
-        row_sums=not CONFIGS[name].swap,
-        column_sums=not CONFIGS[name].swap,
-    )
+    config = CONFIGS[name]
+    sums = not (config.swap or config.tail)
+    extras, more = {"bias": "bf16"}, {"row_sums": sums, "column_sums": sums}
+    problem = Problem(140, 150, 330, config=config, extras=extras, **more)
     first = bits(problem)
     for seed in (1, 2, 3):
         assert bits(replace(problem, schedule=seed)) == first

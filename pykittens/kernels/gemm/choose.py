@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,10 +15,9 @@ from pykittens.kernels.gemm.config import (
     Config,
     GemmShape,
     blocks_together,
-    extents,
     few_rows,
     loading_registers,
-    takes_lines,
+    tail_of,
     takes_vectors,
     work,
 )
@@ -30,6 +28,7 @@ MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
 CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
 WIDEST = 256  # columns of a tile
+LEAST_SPLIT, MOST_PARTS = 128 * 128, 6  # elements of a tile of a tail, and blocks that share it
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -77,22 +76,8 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
     # Rows that the copy engine reaches stay with it: it has more in flight than lanes.
     vectors = [c for c in by_vectors(shape, limits) if steps_of_rows(c, shape)[0] < 16]
-    ranked = sorted([*ranked, *_sharing(ranked[:CLOSE], shape), *vectors], key=cost)
-    return tuple(replace(c, band=_band(c, shape, limits)) for c in ranked)
-
-
-def _band(c: Config, shape: GemmShape, limits: Limits) -> int:
-    """Rows of tiles, or of clusters, that are processed together if there are several rounds of tiles.
-
-    A round covers as many rows of A as columns of B then, which reads the fewest bytes; bands are alike in height.
-    """
-    tiles, _ = work(c, shape)
-    if c.vectors or c.splits > 1 or tiles <= limits.multiprocessors:
-        return c.band
-    each = c.cluster if c.cluster_axis == 0 else 1
-    rows = -(-extents(c, shape)[0] // (c.rows * each))
-    best = math.sqrt(limits.multiprocessors * c.cols / c.rows) / each
-    return -(-rows // max(round(rows / best), 1))
+    every = [*ranked, *_sharing(ranked[:CLOSE], shape), *vectors]
+    return tuple(sorted([*every, *_with_tails(every, shape, limits)], key=cost))
 
 
 def _alone(shape: GemmShape, limits: Limits) -> Config:
@@ -123,19 +108,19 @@ def pick(shape: GemmShape, limits: Limits) -> Config:
     return candidates(shape, limits)[0]
 
 
-def _all(shape: GemmShape, limits: Limits, lines: bool = False) -> Iterator[Config]:
-    """Configurations with tiles of all sides that a warpgroup's registers hold; or those with `lines`."""
+def _all(shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """Configurations with tiles of all sides that a warpgroup's registers hold."""
     widths = _swapped_widths(shape)
     # With few rows most of a box would lie outside the tensor, which is slow.
     few = widths and shape.m <= 32
     for rows, consumers in () if few else ((64, 1), (128, 2), (192, 3), (256, 2)):
         for cols in range(16, WIDEST + 1, 16):
-            c = Config(rows, cols, consumers=consumers, lines=lines)
-            if _fits_registers(c, shape) and (lines or _is_even(cols, shape)):
+            c = Config(rows, cols, consumers=consumers)
+            if _fits_registers(c, shape) and _is_even(cols, shape):
                 yield from _ways(c, shape, limits)
     for rows, consumers in ((64, 1), (128, 2), (192, 3), (256, 2)):
         for cols in widths:
-            c = Config(rows, cols, consumers=consumers, swap=True, lines=lines)
+            c = Config(rows, cols, consumers=consumers, swap=True)
             if _fits_registers(c, shape):
                 yield from _ways(_reading(c, shape, limits), shape, limits)
 
@@ -165,11 +150,20 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             yield from (replace(made, cluster=2, cluster_axis=x) for x in (0, 1) if shared)
 
 
-def by_lines(shape: GemmShape, limits: Limits) -> Iterator[Config]:
-    """The configurations whose stages have whole lines of an operand, more columns than a tile."""
-    for c in _all(shape, limits, lines=True):
-        if takes_lines(shape, c.swap) and c.width > c.cols and (made := fitted(c, shape, limits)):
-            yield made
+def _with_tails(configs: list[Config], shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """The configurations with large tiles whose last round is split, in the ways that shorten it most."""
+    if not shape.may_swap or shape.blocks:
+        return
+    for c in configs:
+        count = tail_of(c, shape, limits.multiprocessors)
+        if c.rows * c.cols < LEAST_SPLIT or c.splits > 1 or c.turns or c.vectors or not count:
+            continue
+        shortest = 1.0
+        for splits in range(2, min(MOST_PARTS, work(c, shape)[1] // 4) + 1):
+            rounds = -(-count * splits // limits.multiprocessors)
+            if rounds / splits < shortest:
+                shortest = rounds / splits
+                yield replace(c, splits=splits, tail=True, overlap=False)
 
 
 def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
@@ -264,7 +258,7 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
     if shape.blocks:
         if c.rows >= 128 and piece == SCALED and not loads:
             c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
-    elif c.rows == 128 and c.cols >= 128 and not loads and width == 64:
+    elif c.rows == 128 and c.cols >= 128 and not loads and width == 64 and shape.out_step >= 16:
         yield replace(c, out_stages=2, turns=True)
     elif shape.gated and (c.rows, c.cols) == (128, 128) and shape.out_bytes <= 2:
         yield replace(c, out_cols=c.cols, turns=True)
@@ -272,7 +266,8 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
     for splits in _splits(c, shape, limits):
         # Parts so narrow that each block has one to finish; or a single part, for which no block waits.
         wide = c.cols == 32 or (piece % 32 == 0 and c.cols // 32 >= splits)
-        yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1)
+        short = c.overlap and _moved(shape) <= 3
+        yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1, overlap=short)
 
 
 def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:
@@ -293,8 +288,13 @@ def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:
 
 def _is_short(c: Config, shape: GemmShape) -> bool:
     """Whether a launch takes only some microseconds, in which blocks share few of their reads."""
-    moved = shape.batch * (shape.m * shape.k + shape.n * shape.k) * shape.bytes / 2**20
+    moved = _moved(shape)
     if shape.m <= 64 and (c.swap or shape.b_by_rows):
         return moved < (45 if c.swap else 60)
     large = c.rows >= 128 and c.cols >= 128
     return shape.k * shape.bytes <= 1024 or moved <= (20 if large else 5)
+
+
+def _moved(shape: GemmShape) -> float:
+    """MiB of A and B."""
+    return shape.batch * (shape.m * shape.k + shape.n * shape.k) * shape.bytes / 2**20

@@ -31,12 +31,12 @@ class Config:
     parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows of tiles
     that are processed together. turns: the warpgroups store one after another, so that one multiplies meanwhile. swap:
     the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
-    overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
-    together, else for those whose warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so
-    that rows start at lines of 128 bytes; a gate goes with b. lines: of an operand whose columns are those of the tile,
-    a stage has whole lines of 128 bytes, of which a part is multiplied. loaders: warps that load rows which the copy
-    engine does not reach. vectors: warps that multiply up to 8 rows of a, or of b without `swap`, by rows of the other
-    at any address, as vectors in place of tiles on the tensor cores.
+    tail: only the tiles of the last round are split, which are too few for all blocks. overlap: a launch may start
+    before the previous one has ended. warpgroups: for targets whose warpgroups multiply together, else for those whose
+    warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so that rows start at lines of
+    128 bytes; a gate goes with b. loaders: warps that load rows which the copy engine does not reach. vectors: warps
+    that multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any address, as vectors in place of
+    tiles on the tensor cores.
     """
 
     rows: int
@@ -52,10 +52,10 @@ class Config:
     turns: bool = False
     swap: bool = False
     splits: int = 1
+    tail: bool = False
     overlap: bool = False
     warpgroups: bool = True
     copied: tuple[str, ...] = ()
-    lines: bool = False
     loaders: int = 4
     vectors: int = 0
 
@@ -68,13 +68,7 @@ class Config:
     def stage_bytes(self, gated: bool = False, blocks: bool = False) -> int:
         """Bytes of shared memory of a stage."""
         scales = 1 + (1 + gated) * self.pieces if blocks else 0  # vectors, each in 1024 bytes
-        rows, cols = self.sides(gated)
-        return (rows + cols // self.cols * self.width) * self.depth + 1024 * scales + 16
-
-    @property
-    def width(self) -> int:
-        """Columns of B in a stage: those of a tile, or of the lines of 16-bit elements that hold them."""
-        return -(-self.cols * 2 // LINE) * LINE // 2 if self.lines else self.cols
+        return sum(self.sides(gated)) * self.depth + 1024 * scales + 16
 
     def sides(self, gated: bool = False) -> tuple[int, int]:
         """Rows of A and columns of B in a stage."""
@@ -115,8 +109,8 @@ class GemmShape:
     bytes, out_bytes: of an element of the operands and of the result. blocks: whether blocks of 128 have scales.
     may_swap: whether the transposed product may be computed instead. a_by_columns: whether a is k x m in memory.
     b_by_rows: whether b is n x k in memory. operands: the number of operands that the epilogue loads. activation:
-    whether it has an activation. a_step, b_step: bytes of which the places of all rows of a and of b in memory are
-    multiples, 128 at most; below 16, the copy engine does not reach them.
+    whether it has an activation. a_step, b_step, out_step: bytes of which the places of all rows of a, of b and of the
+    result in memory are multiples, 128 at most; below 16, the copy engine does not reach them.
     """
 
     m: int
@@ -134,6 +128,7 @@ class GemmShape:
     activation: bool = False
     a_step: int = LINE
     b_step: int = LINE
+    out_step: int = LINE
 
 
 def check(function: str, config: Any, shape: GemmShape) -> Config:
@@ -165,14 +160,17 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
             "a configuration with `swap` computes the transposed product, which has no `row_sums` and "
             "`column_sums` and takes no `epilogue`"
         )
-    if c.splits > 1 and c.cluster > 1:
-        raise refuse("a configuration has `splits` or a `cluster`, not both")
+    if c.splits > 1 and c.cluster > 1 and not c.tail:
+        raise refuse(
+            "a configuration has `splits` or a `cluster`, not both, unless it has a `tail`"
+        )
+    if c.tail and (c.splits == 1 or c.turns or not shape.may_swap):
+        raise refuse(
+            "a configuration with a `tail` has `splits` and no `turns`, and computes a product without `row_sums`, "
+            "`column_sums` and `epilogue`"
+        )
     if c.loaders not in COPY_WARPS:
         raise refuse(f"`loaders` of `config` must be one of {COPY_WARPS}, not {c.loaders}")
-    if c.lines and not takes_lines(shape, c.swap):
-        raise refuse(
-            "a configuration with `lines` is for 16-bit elements and a b that is k x n, with `swap` an a that is k x m"
-        )
     if c.vectors:
         _check_vectors(c, shape, refuse)
     if shape.blocks and c.swap and SCALED % c.rows:
@@ -201,11 +199,6 @@ def _check_vectors(c: Config, shape: GemmShape, refuse: Callable[..., ArgumentEr
         )
 
 
-def takes_lines(shape: GemmShape, swap: bool) -> bool:
-    """Whether columns of a tile lie side by side in memory, and warpgroups multiply any number of those of a line."""
-    return (shape.a_by_columns if swap else not shape.b_by_rows) and shape.bytes == 2
-
-
 def takes_vectors(shape: GemmShape, swap: bool) -> bool:
     """Whether warps can multiply a product by vectors: it has few rows, and neighbours along k lie side by side.
 
@@ -229,6 +222,8 @@ def blocks_together(config: Config, few: int, products: int, operands: int) -> i
 
 def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:
     """The configuration with few enough splits that all blocks of a launch can run at once: no block waits long."""
+    if config.tail:
+        return config
     tiles, _ = work(config, shape)
     return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
 
@@ -258,6 +253,12 @@ def scaled(config: Config, shape: GemmShape) -> int:
 def extents(config: Config, shape: GemmShape) -> tuple[int, int]:
     """Rows and columns of the product that is computed: the transposed one with `swap`."""
     return (shape.n, shape.m) if config.swap else (shape.m, shape.n)
+
+
+def tail_of(config: Config, shape: GemmShape, multiprocessors: int) -> int:
+    """The number of tiles in the last round, if they do not fill it: those that a configuration with `tail` splits."""
+    clusters = multiprocessors // config.cluster
+    return work(config, shape)[0] // config.cluster % clusters * config.cluster
 
 
 def work(config: Config, shape: GemmShape) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from pykittens.kernels.gemm.config import (
     few_rows,
     loads_together,
     scaled,
+    tail_of,
     work,
 )
 from pykittens.kernels.limits import Limits
@@ -34,50 +35,52 @@ class Rates:
     clock: float = 1840  # cycles per microsecond
     products: float = 4096  # bytes of A times bytes of B that are multiplied per cycle
     # Operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits.
-    power: float = 845e6
-    narrow: float = 9.2  # more power by 1 / columns, for each of which A is read from shared memory
+    power: float = 833e6
+    narrow: float = 8.4  # more power by 1 / columns, for each of which A is read from shared memory
     moved: float = (
-        5.6  # more power by the bytes from the L2 cache for each pair of bytes that is multiplied
+        6.3  # more power by the bytes from the L2 cache for each pair of bytes that is multiplied
     )
-    memory: float = 0.82  # the part of the memory's rate by its data sheet that a product reaches
-    copies: float = 0.88  # the part that a launch before the product reaches, with its writes
-    cache: float = 97.5  # bytes per cycle from the L2 cache to one multiprocessor
-    shared: float = 81  # the same if all of them load
+    memory: float = 0.827  # the part of the memory's rate by its data sheet that a product reaches
+    copies: float = 0.80  # the part that a launch before the product reaches, with its writes
+    cache: float = 97  # bytes per cycle from the L2 cache to one multiprocessor
+    shared: float = 71  # the same if all of them load
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
     lane_wait: float = 1400
     lane_piece: float = 45
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
-    outside: float = 24.7
+    outside: float = 24.6
 
-    crossing: float = 0.40  # a row of a box that crosses from line to line takes so much longer
-    sector: float = 0.615  # and so much if it starts at 16 bytes, and touches a fifth sector
-    start: float = 3.75  # microseconds of a launch, until the first stage is there
-    apart: float = 0.45  # more for an operand whose rows do not start at lines
-    overlap: float = 1.05  # microseconds less if it starts while the launch before it ends
-    copy: float = 1.15  # microseconds of a launch before the product that copies, beside its bytes
-    step: float = 18  # cycles of a step of 128 bytes beside its products
-    alone: float = 55  # the same for one warpgroup, which waits for its products
-    tile: float = 180  # cycles of a tile beside its steps and elements
-    part: float = 208  # cycles of a part of the columns that is stored
-    store: float = 0.065  # cycles of an element that is stored
+    crossing: float = 0.43  # a row of a box that crosses from line to line takes so much longer
+    sector: float = 0.475  # and so much if it starts at 16 bytes, and touches a fifth sector
+    start: float = 3.8  # microseconds of a launch, until the first stage is there
+    apart: float = 0.24  # more for an operand whose rows do not start at lines
+    overlap: float = 1.04  # microseconds less if it starts while the launch before it ends
+    copy: float = 3.0  # microseconds of a launch before the product that copies, beside its bytes
+    step: float = 18.5  # cycles of a step of 128 bytes beside its products
+    alone: float = 49  # the same for one warpgroup, which waits for its products
+    tile: float = 145  # cycles of a tile beside its steps and elements
+    part: float = 188  # cycles of a part of the columns that is stored
+    store: float = 0.069  # cycles of an element that is stored
+    lane_store: float = 0.1  # more if lanes store it, to rows at any address
     operand: float = 0.03  # more with operands of the epilogue or an activation
-    turns: float = 0.02  # less if warpgroups store in turns, and the next tile hides it
+    turns: float = 0.021  # less if warpgroups store in turns, and the next tile hides it
     scales: float = 140  # cycles of a product that is scaled, beside its elements
     scaled: float = 1 / 183  # cycles of an element that is scaled
     pieces: float = 20  # cycles of each piece after the first
 
-    hidden: float = 0.046  # the part of the whole time that hides lines outside of tensors
+    hidden: float = 0.039  # the part of the whole time that hides lines outside of tensors
     uneven: float = (
-        0.24  # what of the memory's time some blocks take that have one tile more than others
+        0.21  # what of the memory's time some blocks take that have one tile more than others
     )
-    least_busy: float = 27  # multiprocessors that are enough for all of the memory's rate
-    idle: float = 0.05  # more time of memory if all blocks but one were idle
+    least_busy: float = 28  # multiprocessors that are enough for all of the memory's rate
+    idle: float = 0.055  # more time of memory if all blocks but one were idle
 
-    passing: float = 1.2  # microseconds in which blocks of a split tile exchange sums
-    passed: float = 1.1e-6  # microseconds of a sum that is exchanged by all blocks
-    added: float = 6.3e-5  # microseconds of a sum that a block adds
-    clustered: float = 0.10  # the part by which blocks of a cluster wait for each other
+    passing: float = 1.46  # microseconds in which blocks of a split tile exchange sums
+    passed: float = 1.4e-6  # microseconds of a sum that is exchanged by all blocks
+    added: float = 6.0e-5  # microseconds of a sum that a block adds
+    clustered: float = 0.085  # the part by which blocks of a cluster wait for each other
+    join: float = 0.5  # microseconds in which the blocks of clusters start and end together
 
     # Products by vectors: instructions of a warp, counted in the machine code; the rest is assumed.
     row_part: float = 75  # for a part of a row at any address
@@ -100,21 +103,26 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
         return 0.0
     if c.vectors:
         return _by_vectors(c, s, r, limits)
-    parts = tiles * c.splits
-    loaded, steps_of_part = _loaded(c, s, r), -(-steps // c.splits)
-    tile = _tile(c, s, r, steps_of_part, loaded, parts / blocks)
-    compute = -(-parts // blocks) * tile / r.clock * (1 + r.clustered * (c.cluster > 1))
+    split = tail_of(c, s, blocks) if c.tail else tiles if c.splits > 1 else 0
+    parts = tiles + split * (c.splits - 1)
+    loaded, waves = _loaded(c, s, r), parts / blocks
+    rounds = -(-(tiles - split) // blocks), -(-split * c.splits // blocks)
+    cycles = rounds[0] * _tile(c, s, r, steps, loaded, waves)
+    if split:
+        cycles += rounds[1] * _tile(c, s, r, -(-steps // c.splits), loaded, waves)
+    compute = cycles / r.clock * (1 + r.clustered * (c.cluster > 1))
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
     power *= 1 + r.narrow / c.cols + r.moved * loaded / (c.rows * c.cols * c.depth)
     memory = _memory(c, s, r, parts, limits)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     outside = _outside(c, s) * steps / r.outside / r.clock
     visible = max(outside - r.hidden * longest, 0.0)
-    passed = _passed(c, r, tiles, 1 + s.gated) if c.splits > 1 else 0.0
+    passed = _passed(c, r, split, 1 + s.gated) if split else 0.0
     copied = _copies(c, s, r, limits) if c.copied else 0.0
     # A block with several tiles stays until the end of the launch, so the next one does not start earlier.
     earlier = r.overlap if c.overlap and tiles <= blocks else 0.0
     start = r.start + r.apart * sum(step in range(16, LINE) for step in steps_of_rows(c, s))
+    start += r.join * (c.cluster > 1)
     return start - earlier + longest + visible + passed + copied
 
 
@@ -160,6 +168,7 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, waves: f
         multiply += (each + r.pieces * (c.pieces - 1)) * scaled(c, s)
     hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
+    of_element += r.lane_store * (s.out_step < 16)
     of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared)
     load = max(loaded * of_byte, _by_lanes(c, s, r))
     stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
@@ -173,9 +182,7 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
     """
     sides = []
     by_columns = (not s.b_by_rows, s.a_by_columns) if c.swap else (s.a_by_columns, not s.b_by_rows)
-    a, b = c.sides(s.gated)
-    b = b // c.cols * c.width
-    for x, step, turned in zip((a, b), steps_of_rows(c, s), by_columns, strict=True):
+    for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), by_columns, strict=True):
         width = math.gcd(x * s.bytes, LINE) if turned else LINE  # of a row of a box
         further = r.crossing + r.sector * (step < 32)
         crossed = max(width - step, 0) / max(LINE - step, 1) if step >= 16 else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +41,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Task:
-    """A tile of the product, and the steps along k that a block does for it: every `splits`-th step from `first` on.
+    """A tile of the product, and the steps along k that a block does for it, from `first` on.
 
-    split: the index of the block among the blocks of the tile.
+    split: the index of the block among the blocks of the tile. number: that of the tile among those that are split.
+    is_whole: whether this block does all steps.
     """
 
     lead: tuple[Any, ...]
@@ -51,6 +53,8 @@ class Task:
     first: Any
     stop: Any
     split: Any = 0
+    number: Any = 0
+    is_whole: Any = True
 
 
 class Tiling:
@@ -79,7 +83,12 @@ class Tiling:
         self.scaling = Scales(given, config, self.depth) if "row_blocks" in given else None
         tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
         self.tiles, self.lead = tiles, c.shape[:-2]
-        self.schedule = self._split_tiles() if config.splits > 1 else self._whole_tiles()
+        # Blocks of a split tile take every `splits`-th step, those of a tail's tile neighbouring ones.
+        self.stride = 1 if config.tail else config.splits
+        if config.tail:
+            self.schedule = self._tail_tiles()
+        else:
+            self.schedule = self._split_tiles() if config.splits > 1 else self._whole_tiles()
 
     def _whole_tiles(self) -> Any:
         """The indices of a block's tiles, in bands of rows."""
@@ -100,18 +109,68 @@ class Tiling:
         split, *lead, at_col, at_row = pk.grid(self.config.splits, *self.lead, col, row)
         return [(*lead, at_row, at_col, split)]
 
+    def _tail_tiles(self) -> Any:
+        """Numbers of tasks: tiles for as many rounds as they fill, then, split by split, parts of the others.
+
+        Blocks of a cluster have neighbours, which are numbered as one.
+        """
+        cluster, axis = self.config.cluster, self.config.cluster_axis
+        self.units = tuple(
+            pk.cdiv(x, cluster if i == axis else 1) for i, x in enumerate(self.tiles)
+        )
+        at_once, count = self._states // cluster, math.prod((*self.lead, *self.units))
+        self.rest = count % at_once
+        self.whole = count - self.rest
+        tasks = self.whole + self.rest * self.config.splits
+        return pk.persistent((tasks * cluster,), cluster=cluster)
+
+    @property
+    def _states(self) -> Any:
+        """The tiles that have a state."""
+        return self.given["flags"].shape[0] // self.config.consumers
+
     def task(self, index: Any) -> Task:
         """The tile with these indices, and the steps of it that this block does."""
+        if self.config.tail:
+            return self._task_of(index[0])
         if self.config.splits == 1:
             return Task(index[:-2], index[-2], index[-1], 0, self.steps)
         *lead, row, col, split = index
-        return Task(tuple(lead), row, col, split, self.steps, split)
+        number: Any = 0
+        for extent, at in zip((*self.lead, *self.tiles), (*lead, row, col), strict=True):
+            number = number * extent + at
+        return Task(tuple(lead), row, col, split, self.steps, split, number, False)
+
+    def _task_of(self, index: Any) -> Task:
+        """The task with a number. Within a band of rows, tiles go down each column."""
+        cluster, axis, (high, wide) = self.config.cluster, self.config.cluster_axis, self.units
+        member, unit = index % cluster, index // cluster
+        is_whole, after, rest = unit < self.whole, unit - self.whole, pk.maximum(self.rest, 1)
+        split, number = after // rest, after % rest
+        unit = pk.where(is_whole, unit, self.whole + number)
+        each = pk.cdiv(self.steps, self.config.splits)
+        first = pk.where(is_whole, 0, split * each)
+        stop = pk.where(is_whole, self.steps, pk.minimum(first + each, self.steps))
+        batch, unit = unit // (high * wide), unit % (high * wide)
+        lead: list[Any] = []
+        for extent in reversed(self.lead):
+            lead.insert(0, batch % extent)
+            batch = batch // extent
+        band = self.config.band
+        top = unit // (band * wide) * band
+        tall, within = pk.minimum(high - top, band), unit - top * wide
+        row, col = (
+            x * cluster + member if i == axis else x
+            for i, x in enumerate((top + within % tall, within // tall))
+        )
+        number = number * cluster + member
+        return Task(tuple(lead), row, col, first, stop, split, number, is_whole)
 
     def stage(self) -> dict[str, Any]:
         """The shared tiles of a stage, by name."""
         rows, cols, depth = self.config.rows, self.config.cols, self.depth
         a = (depth, rows) if self.form.a_is_transposed else (rows, depth)
-        b = (cols, depth) if self.form.b_is_transposed else (depth, self.config.width)
+        b = (cols, depth) if self.form.b_is_transposed else (depth, cols)
         tiles = {f"a{i or ''}": pk.st(x.dtype, *a) for i, x in enumerate(self.lefts)}
         tiles |= {f"b{i or ''}": pk.st(x.dtype, *b) for i, x in enumerate(self.rights)}
         return tiles if self.scaling is None else tiles | self.scaling.stage()
@@ -125,7 +184,7 @@ class Tiling:
                 pk.load_async(tile, self._part(name, tensor, task, k), multicast=shared)
                 if not tensor.type.aligned and self.config.warpgroups:
                     # Lanes have few loads in flight at a time: what they load comes from the L2 cache.
-                    ahead = k + -(-AHEAD // tile.type.bytes) * self.config.splits
+                    ahead = k + -(-AHEAD // tile.type.bytes) * self.stride
                     part = self._part(name, tensor, task, ahead)
                     pk.prefetch(part, rows=tile.rows, cols=tile.cols)
         if self.scaling is not None:
@@ -133,12 +192,10 @@ class Tiling:
 
     def _part(self, name: str, tensor: Any, task: Task, k: Any) -> Any:
         """The tile of an `a`, or of a `b`, that a task multiplies in step k."""
-        matrix, side, by_columns = of_batch(tensor, task.lead), task.row, self.form.a_is_transposed
+        side, by_columns = task.row, self.form.a_is_transposed
         if name == "b":
             side, by_columns = task.col, not self.form.b_is_transposed
-            if self.config.lines:
-                matrix, side = matrix.window(1, side * self.config.cols, matrix.cols), 0
-        return matrix[(k, side) if by_columns else (side, k)]
+        return of_batch(tensor, task.lead)[(k, side) if by_columns else (side, k)]
 
     @property
     def producer_registers(self) -> int | None:
@@ -207,8 +264,6 @@ class Tiling:
         else:
             lefts = [x.tiles(self.group_rows, self.depth)[w] for x in lefts]
         rights = [getattr(s, f"b{i or ''}") for i in range(len(self.rights))]
-        if self.config.lines:
-            rights = [x[:, : self.config.cols] for x in rights]
         if self.scaling is not None:
             pieces = range(self.config.cols // self.config.scaled_cols)
             rights = [self._columns(x, i) for x in rights for i in pieces]
@@ -279,20 +334,12 @@ class Tiling:
 
     def state(self, task: Task, w: Any) -> Any:
         """How far the blocks of a split tile are with a warpgroup's rows."""
-        return self.given["flags"][self._number(task) * self.config.consumers + w]
+        return self.given["flags"][task.number * self.config.consumers + w]
 
     def partial(self, task: Task, split: Any, w: Any, of: int, part: Any) -> Any:
         """The memory of a part of a block's partial sums, contiguous; `of` is the index of the product."""
-        slot = (self._number(task) * self.config.splits + split) * self.config.consumers + w
+        slot = (task.number * self.config.splits + split) * self.config.consumers + w
         return self.given["partials"][(slot * self.products + of) * self.parts + part, 0]
-
-    def _number(self, task: Task) -> Any:
-        number: Any = 0
-        for extent, at in zip(
-            (*self.lead, *self.tiles), (*task.lead, task.row, task.col), strict=True
-        ):
-            number = number * extent + at
-        return number
 
 
 @pk.function
