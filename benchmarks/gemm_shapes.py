@@ -28,7 +28,7 @@ from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
 from pykittens.kernels.gemm.choose import by_vectors  # noqa: E402
-from pykittens.kernels.gemm.config import Config, GemmShape, work  # noqa: E402
+from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
 from pykittens.kernels.gemm.estimate import estimate, steps_of_rows  # noqa: E402
 from pykittens.kernels.gemm.tune import contenders  # noqa: E402
 from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
@@ -78,13 +78,13 @@ class Case:
         shape = shape_of(problem)
         picked, *others = contenders(shape, limits)[:count]
         if others:
-            others += neighbours(picked, shape, limits)
+            others += neighbours(picked, shape)
             made = sorted(by_vectors(shape, limits), key=lambda c: estimate(c, shape, limits))
             others += made[:2]
         return Case(problem, shape, {name_of(c): c for c in (picked, *others)})
 
 
-def neighbours(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
+def neighbours(c: Config, shape: GemmShape) -> Iterator[Config]:
     """Configurations that differ in what no estimate decides, or in clusters."""
     yield replace(c, overlap=not c.overlap)
     if c.vectors:
@@ -94,8 +94,6 @@ def neighbours(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
         yield from (replace(c, loaders=n) for n in more if n != c.loaders)
     if c.splits > 1:
         return
-    if work(c, shape)[0] > limits.multiprocessors:
-        yield replace(c, band=2 * c.band)
     # Each block of a cluster copies as many rows of the side that they share, in units of eight.
     shared = c.cols, c.rows
     for size, axis in itertools.product((2, 4), (0, 1)):
