@@ -391,8 +391,9 @@ def by_granules(
         yield Requests.of(at - skew + PIECE, PIECE, there & (skew > 0))
         return
     unit = min(rows, 8 if size > 1 else 16)
-    turns = -(-pieces // (threads // unit))
-    between = min(threads // -(-pieces // turns) // unit, -(-rows // unit)) * unit
+    shares = max(pieces, PIECE // size)
+    turns = -(-shares // (threads // unit))
+    between = min(threads // -(-shares // turns) // unit, -(-rows // unit)) * unit
     across = threads // between
     time = np.arange(-(-rows // between))[:, None, None]
     top, first = np.divmod(np.arange(threads).reshape(-1, LANES), across)
@@ -400,7 +401,7 @@ def by_granules(
     there = (top < between) & (row < rows)
     row = np.minimum(row, rows - 1)
     skew = (tensor or address)(row, 0) % PIECE
-    for turn in range(0, max(pieces, PIECE // size), across):
+    for turn in range(0, shares, across):
         piece = turn + first
         byte = piece * size  # of both ends
         is_filled = there & (piece < pieces) & ((piece > 0) | (skew == 0))

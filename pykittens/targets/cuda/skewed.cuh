@@ -405,10 +405,11 @@ DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64
 // a lane have one skew and one place of the swizzle; up to MOST of them are loaded before the first is stored.
 template <int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
 DEVICE void copy_out_skewed(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
-    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16;
-    // The rows of a lane are multiples of UNIT apart. All lanes have BETWEEN rows, as many as leave the fewest turns.
-    constexpr int ALIKE = SIZE > 1 ? 8 : 16, UNIT = ROWS < ALIKE ? ROWS : ALIKE, UNITS = (ROWS - 1) / UNIT + 1, TURNS = (PIECES - 1) / (THREADS / UNIT) + 1;
-    constexpr int AT_ONCE = THREADS / ((PIECES - 1) / TURNS + 1) / UNIT, BETWEEN = (AT_ONCE < UNITS ? AT_ONCE : UNITS) * UNIT, ACROSS = THREADS / BETWEEN;
+    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, SHARES = PIECES * SIZE < 16 ? 16 / SIZE : PIECES;
+    // What lanes share of a row, pieces and elements at its ends. The rows of a lane are multiples of UNIT apart; all lanes
+    // have BETWEEN rows at a time, as many as leave the fewest turns.
+    constexpr int ALIKE = SIZE > 1 ? 8 : 16, UNIT = ROWS < ALIKE ? ROWS : ALIKE, UNITS = (ROWS - 1) / UNIT + 1, TURNS = (SHARES - 1) / (THREADS / UNIT) + 1;
+    constexpr int AT_ONCE = THREADS / ((SHARES - 1) / TURNS + 1) / UNIT, BETWEEN = (AT_ONCE < UNITS ? AT_ONCE : UNITS) * UNIT, ACROSS = THREADS / BETWEEN;
     constexpr int TIMES = (ROWS - 1) / BETWEEN + 1, TOGETHER = (TIMES - 1) / ((TIMES - 1) / (MOST < 4 ? MOST : 4) + 1) + 1;
     constexpr bool EVEN = ROWS % (BETWEEN * TOGETHER) == 0;
     thread = unknown(thread);
