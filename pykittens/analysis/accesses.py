@@ -23,7 +23,7 @@ import numpy as np
 
 from pykittens.analysis.requests import Requests
 from pykittens.ir.nodes import Role
-from pykittens.ir.values import SharedTile, Value
+from pykittens.ir.values import Value
 from pykittens.targets.simt.scratch import Exchange, JoinedPartials, Partials, Strides
 from pykittens.types.dtypes import DType, int8
 from pykittens.types.fragments import (
@@ -372,68 +372,54 @@ def by_granules(
     size: int,
     address: Address,
     stores: bool,
-    alike: bool,
+    threads: int,
     tensor: Address | None = None,
 ) -> Iterator[Requests]:
     """The requests of lanes that copy a tile inside a tensor, to either memory (skewed.cuh).
 
-    A row is loaded in pieces, each from two granules. It is stored in granules, and element by element at its ends if
-    lanes are alike. tensor: where elements lie in the tensor, if `address` says where they lie in shared memory.
+    A row is loaded in pieces, each from two granules. It is stored in granules, and element by element at its ends.
+    tensor: where elements lie in the tensor, if `address` says where they lie in shared memory.
     """
     pieces, row_bytes, shared = cols * size // PIECE, cols * size, tensor is not None
     if not stores:
-        row, piece, there = _dealt(rows, pieces)
+        item = np.arange(-(-rows * pieces // LANES) * LANES).reshape(-1, LANES)
+        there = item < rows * pieces
+        row, piece = np.divmod(np.where(there, item, 0), pieces)
         at = address(row, piece * (PIECE // size))
         skew = 0 if shared else at % PIECE
         yield Requests.of(at - skew, PIECE, there)
         yield Requests.of(at - skew + PIECE, PIECE, there & (skew > 0))
         return
-    if alike:
-        row, piece, there = _dealt(rows, pieces)
-        skew = (tensor or address)(row, 0) % PIECE
-        is_filled = there & ((piece > 0) | (skew == 0))
+    unit = min(rows, 8 if size > 1 else 16)
+    shares = max(pieces, PIECE // size)
+    turns = -(-shares // (threads // unit))
+    between = min(threads // -(-shares // turns) // unit, -(-rows // unit)) * unit
+    across = threads // between
+    time = np.arange(-(-rows // between))[:, None, None]
+    top, first = np.divmod(np.arange(threads).reshape(-1, LANES), across)
+    row = time * between + top
+    there = (top < between) & (row < rows)
+    row = np.minimum(row, rows - 1)
+    skew = (tensor or address)(row, 0) % PIECE
+    for turn in range(0, shares, across):
+        piece = turn + first
+        byte = piece * size  # of both ends
+        is_filled = there & (piece < pieces) & ((piece > 0) | (skew == 0))
+        is_end = there & (skew > 0) & (byte < PIECE)
+        end = (byte - PIECE * ((skew > 0) & (byte >= PIECE - skew))) % row_bytes // size
         if shared:
-            for of in (np.maximum(piece - 1, 0), piece):
-                yield Requests.of(address(row, of * (PIECE // size)), PIECE, is_filled)
+            loads = there & (piece < pieces) | is_end
+            for of in (piece - 1, piece):
+                yield Requests.of(address(row, of % pieces * (PIECE // size)), PIECE, loads)
+            yield Requests.of(address(row, end), size, loads)
         else:
             yield Requests.of(address(row, 0) - skew + PIECE * piece, PIECE, is_filled)
-        for k in range(0, PIECE, pieces * size):
-            byte = k + piece * size  # of both ends
-            at = np.where(byte < PIECE - skew, byte, row_bytes - PIECE + byte)
-            is_end = there & (skew > 0) & (byte < PIECE)
-            yield Requests.of(address(row, np.minimum(at, row_bytes - 1) // size), size, is_end)
-        return
-    row, between, inner = _dealt(rows, pieces - 1)
-    end, ends, outer = (x for x in _dealt(2, rows))
-    for r, granule, there in ((row, between + 1, inner), (ends, end * pieces, outer)):
-        if shared:
-            for piece in (granule - 1, granule):
-                at = address(r, np.clip(piece, 0, pieces - 1) * (PIECE // size))
-                yield Requests.of(at, PIECE, there)
-        else:
-            start = address(r, 0)
-            skew, begin = start % PIECE, PIECE * granule
-            first, last = skew - begin, skew + row_bytes - begin
-            yield from _parts(start - skew + begin, first, last, size, PIECE, there)
+            yield Requests.of(address(row, end), size, is_end)
 
 
-def are_alike(role: Role, tile: SharedTile) -> bool:
-    """Whether the pieces of each lane that copies a tile have one skew and one place of the swizzle (skewed.cuh)."""
-    # Producers and storers that ask for no warps are taken as a whole warpgroup.
-    warps = role.copy_warps or 4 if role.is_service else role.warps
-    threads, size = LANES * warps, tile.dtype.bytes
-    pieces = tile.cols * size // PIECE
-    between = threads // pieces
-    alike_rows = between * size % PIECE == between * tile.type.layout.swizzle % 1024 == 0
-    return threads % pieces == 0 and alike_rows
-
-
-def _dealt(rows: int, cols: int) -> tuple[Any, Any, Any]:
-    """Rows and columns dealt to the lanes of warps in their order, and which lanes have any."""
-    item = np.arange(-(-rows * cols // LANES) * LANES).reshape(-1, LANES)
-    there = item < rows * cols
-    item = np.where(there, item, 0)
-    return item // max(cols, 1), item % max(cols, 1), there
+def copy_threads(role: Role) -> int:
+    """The lanes that copy a tile; producers and storers that ask for no warps are taken as a whole warpgroup."""
+    return LANES * (role.copy_warps or 4 if role.is_service else role.warps)
 
 
 def lines(count: int) -> Requests:

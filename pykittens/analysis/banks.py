@@ -22,10 +22,10 @@ import numpy as np
 
 from pykittens.analysis.accesses import (
     Address,
-    are_alike,
     by_elements,
     by_granules,
     chunk_moves,
+    copy_threads,
     element_moves,
     exchanges,
     fragments,
@@ -147,8 +147,7 @@ def shared_moves(
             stores = effects.engine is Engine.COPY_OUT
             if moves_granules(call):
                 at = _in_tensor(ref.first, tensors, *sizes)
-                alike = are_alike(role, tile)
-                requests = list(by_granules(*sizes, offset, stores, alike, at))
+                requests = list(by_granules(*sizes, offset, stores, copy_threads(role), at))
             else:
                 requests = [by_elements(*sizes, offset)]
             yield Move(what, tile, requests)

@@ -18,10 +18,10 @@ import numpy as np
 from pykittens.analysis.accesses import (
     PIECE,
     Address,
-    are_alike,
     by_elements,
     by_granules,
     chunk_moves,
+    copy_threads,
     element_moves,
     held,
     skewed_moves,
@@ -115,8 +115,7 @@ def global_moves(
             rows, cols = sides(call)
             at, size = located(ref, tensor, rows, cols), tensor.itemsize
             if moves_granules(call):
-                alike = are_alike(role, copy_operands(call)[0])
-                requests = list(by_granules(rows, cols, size, at, stores, alike))
+                requests = list(by_granules(rows, cols, size, at, stores, copy_threads(role)))
             else:
                 requests = [by_elements(rows, cols, size, at)]
             yield Move(what, name, requests)

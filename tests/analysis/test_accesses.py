@@ -195,7 +195,8 @@ def copied_by_lanes(x, y, *, cols):
 
 @needs_lanes
 @pytest.mark.parametrize(
-    ("dtype", "cols", "pitch"), [(bf16, 48, 145), (f32, 32, 99), (int8, 64, 199), (int8, 16, 51)]
+    ("dtype", "cols", "pitch"),
+    [(bf16, 48, 145), (bf16, 160, 321), (f32, 32, 99), (int8, 64, 199), (int8, 16, 51)],
 )
 def test_copies_that_the_engine_does_not_reach_touch_what_is_counted(tmp_path, dtype, cols, pitch):
     x = np.zeros((100, pitch), dtype.numpy)

@@ -220,7 +220,7 @@ def test_copies_that_the_engine_does_not_reach_are_requests_of_lanes():
         asked += [(row // 4, i, g // 2) for i, span in enumerate(spans) for g in range(*span)]
     assert load.count == len(set(asked))
     assert not load.assumed
-    # Granules that are stored at once, and the pieces at both ends of a row, at most four at each.
+    # Granules that are stored at once, and the elements at both ends of a row, eight in all.
     assert 64 * 4 < store.count <= 64 * (5 + 8)
 
 

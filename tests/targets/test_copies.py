@@ -94,7 +94,7 @@ def test_lanes_move_pieces_where_no_engine_copies(arch):
     assert "barrier_init(ring_full + 8 * i, 32)" in kernel
     assert kernel.count("barrier_arrive_copied(") == 1
     unaligned = strips.source(x, matrix(128, 128, aligned=False), arch=arch)
-    assert "copy_out_skewed<64, 32, 128, 32, unsigned short>" in unaligned
+    assert "copy_out_skewed<64, 32, 128, 32, 4, unsigned short>" in unaligned
     assert "start_copy<64, 16, 128, 32," in unaligned
 
 

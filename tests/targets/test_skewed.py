@@ -72,7 +72,7 @@ static void out_{name}(
         {type}* matrix, i64 stride, int row, int col, int rows, int cols, unsigned byte, const unsigned char* in) {{
     if (threadIdx.x == 0) std::memcpy(shared, in, {bytes});
     __syncthreads();
-    copy_out_skewed<{shape}, {threads}>(matrix, stride, row, col, rows, cols, 0, byte, {panel}, threadIdx.x);
+    copy_out_skewed<{shape}, {threads}, {most}>(matrix, stride, row, col, rows, cols, 0, byte, {panel}, threadIdx.x);
 }}
 """
 START = """
@@ -116,6 +116,13 @@ TILES = {
     "eight_warps": (128, 64, 2, 256, 128, 8),
     "sixteen_warps": (64, 64, 2, 512, 64, 4),
     "bytes_of_eight_warps": (64, 64, 1, 256, 64, 4),
+    "six_pieces": (64, 48, 2, 128, 48, 4),
+    "uneven_batches": (72, 96, 2, 128, 96, 3),
+    "idle_lanes": (64, 40, 2, 128, 40, 4),
+    "two_turns": (24, 160, 2, 128, 160, 4),
+    "wide": (64, 256, 2, 128, 256, 2),
+    "bytes_in_turns": (40, 144, 1, 64, 144, 4),
+    "fewer_rows_than_lanes": (8, 32, 4, 256, 32, 4),
 }
 GUARD = 64  # bytes before and after a matrix
 

@@ -64,7 +64,7 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
     if moves_pieces(call) or moves_granules(call):
         function = by_pieces if moves_pieces(call) else f"{by_elements}_skewed"
         threads = str(e.team.copy_threads)
-        if function == "copy_in_skewed":
+        if function.endswith("_skewed"):
             # The checks of a debug program take registers, too.
             threads += f", {1 if e.debug else pieces_in_flight(e.team, e.kernel, e.target)}"
         head = f"{function}<{shape}, {threads}, {bits}>"

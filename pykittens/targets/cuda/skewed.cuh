@@ -400,76 +400,48 @@ DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64
         }
     }
 }
-// The granules of a row of a tensor that a tile in shared memory covers: granule g consists of the ends of its pieces
-// g - 1 and g. FIRST and LAST bound the row, in bytes from granule 0.
-template <int SWIZZLE, int SIZE> DEVICE void store_row_part(char* to, u32 skew, int g, int pieces, u32 from, int r, u32 byte, u32 panel_bytes, int first, int last) {
-    u32 x[8];
-    UNROLL for (int k = 0; k < 2; ++k) {
-        const int p = min(max(g + k - 1, 0), pieces - 1);  // of a piece that is not there no byte is stored
-        const uint4 piece = load_piece(from + shared_at<SWIZZLE>(r, byte + p * 16, panel_bytes));
-        x[4 * k] = piece.x, x[4 * k + 1] = piece.y, x[4 * k + 2] = piece.z, x[4 * k + 3] = piece.w;
-    }
-    shift_up<SIZE, 16>(x, skew);
-    store_part<SIZE, 16>(to + 16 * g, x + 4, first - 16 * g, last - 16 * g);
-}
-// Every BETWEEN-th row of a tile from TOP on: MOVE(its place, whose rows are PITCH bytes apart; how far, in shared memory, it
-// is behind the first).
-template <int ROWS, int BETWEEN, int SWIZZLE, class Move> DEVICE void each_row(char* at, i64 pitch, int row, int rows, int top, Move move) {
-    NO_UNROLL for (int r = top, i = 0; r < ROWS; r += BETWEEN, ++i, at += BETWEEN * pitch)
-        if (is_below(row + r, rows)) move(at, i * BETWEEN * SWIZZLE);
-}
-// A tile in shared memory to a tensor by THREADS that are ALIKE, nothing outside the matrix: first whole granules, each
-// from the ends of a lane's piece and the one before it, then the elements at both ends of a row, one a lane.
-template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
-DEVICE void copy_out_alike(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
-    constexpr int SIZE = sizeof(T), PIECES = Shares<COLS, SWIZZLE, THREADS, SIZE>::PIECES, BETWEEN = Shares<COLS, SWIZZLE, THREADS, SIZE>::BETWEEN;
+// A tile in shared memory to a tensor by THREADS, nothing outside the matrix. The lanes of a row store whole granules, each
+// from the ends of a lane's piece and the one before it, and an element each of those at both ends of the row. The rows of
+// a lane have one skew and one place of the swizzle; up to MOST of them are loaded before the first is stored.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
+DEVICE void copy_out_skewed(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
+    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, SHARES = PIECES * SIZE < 16 ? 16 / SIZE : PIECES;
+    // What lanes share of a row, pieces and elements at its ends. The rows of a lane are multiples of UNIT apart; all lanes
+    // have BETWEEN rows at a time, as many as leave the fewest turns.
+    constexpr int ALIKE = SIZE > 1 ? 8 : 16, UNIT = ROWS < ALIKE ? ROWS : ALIKE, UNITS = (ROWS - 1) / UNIT + 1, TURNS = (SHARES - 1) / (THREADS / UNIT) + 1;
+    constexpr int AT_ONCE = THREADS / ((SHARES - 1) / TURNS + 1) / UNIT, BETWEEN = (AT_ONCE < UNITS ? AT_ONCE : UNITS) * UNIT, ACROSS = THREADS / BETWEEN;
+    constexpr int TIMES = (ROWS - 1) / BETWEEN + 1, TOGETHER = (TIMES - 1) / ((TIMES - 1) / (MOST < 4 ? MOST : 4) + 1) + 1;
+    constexpr bool EVEN = ROWS % (BETWEEN * TOGETHER) == 0;
     thread = unknown(thread);
-    const int top = thread / PIECES, p = thread % PIECES;
+    const int top = thread / ACROSS, bottom = EVEN ? rows : min(rows, row + ROWS);
     char* const elements = (char*)(to + ((row + top) * stride + col));
     const int skew = (u32)(u64)elements % 16;
     // In bytes from the first granule: the elements that the row has, and the granules that they fill.
     const int start = max(-col, 0) * SIZE + skew, stop = min(cols - col, COLS) * SIZE + skew;
-    const int first = min((start + 15) / 16 * 16, stop), last = max(stop / 16 * 16, first);
-    if (start >= stop) return;
-    const auto at_byte = [&](int at) { return from + shared_at<SWIZZLE>(top, byte + at, panel_bytes); };
-    if (p * 16 >= first && p * 16 + 16 <= last) {
-        const u32 own = at_byte(p * 16), before = at_byte(max(p - 1, 0) * 16);
-        each_row<ROWS, BETWEEN, SWIZZLE>(elements - skew + p * 16, stride * SIZE, row, rows, top, [&](char* at, int further) {
-            const uint4 a = load_piece(before + further), b = load_piece(own + further);
-            u32 x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-            shift_up<SIZE, 16>(x, skew);
-            move_out<16>(at, x + 4);
-        });
+    const int first = min((start + 15) / 16 * 16, stop), last = max(stop / 16 * 16, first), ends = first - start + stop - last;
+    if (top >= BETWEEN || start >= stop) return;
+    const i64 step = BETWEEN * stride * SIZE;
+    // A lane without a granule or an element loads another of the row.
+    const auto at_byte = [&](int at) { return from + shared_at<SWIZZLE>(top, byte + (u32)at % (COLS * SIZE), panel_bytes); };
+    NO_UNROLL for (int p = thread % ACROSS; p * 16 < last || p * SIZE < ends; p += ACROSS) {
+        const bool is_filled = p * 16 >= first && p * 16 < last, is_end = p * SIZE < ends;
+        const int place = (p * SIZE < first - start ? start : last - (first - start)) + p * SIZE - skew;
+        const u32 before = at_byte((p + PIECES - 1) * 16), own = at_byte(p * 16), end = at_byte(place);
+        char *granule = elements - skew + p * 16, *element = elements + place;
+        NO_UNROLL for (int i = 0; i < TIMES; i += TOGETHER) {
+            uint4 a[TOGETHER], b[TOGETHER];
+            T x[TOGETHER];
+            UNROLL for (int j = 0; j < TOGETHER; ++j) {
+                const int further = (i + j) * BETWEEN * SWIZZLE;
+                if (EVEN || top + (i + j) * BETWEEN < ROWS) a[j] = load_piece(before + further), b[j] = load_piece(own + further), fetch(end + further, x[j]);
+            }
+            UNROLL for (int j = 0; j < TOGETHER; ++j, granule += step, element += step) {
+                u32 words[8] = {a[j].x, a[j].y, a[j].z, a[j].w, b[j].x, b[j].y, b[j].z, b[j].w};
+                shift_up<SIZE, 16>(words, skew);
+                const bool is_there = is_below(row + top + (i + j) * BETWEEN, bottom);
+                if (is_there && is_filled) move_out<16>(granule, words + 4);
+                if (is_there && is_end) *(T*)element = x[j];
+            }
+        }
     }
-    NO_UNROLL for (int k = p * SIZE; k < first - start + stop - last; k += PIECES * SIZE) {
-        const int place = (k < first - start ? start : last - (first - start)) + k - skew;
-        const u32 own = at_byte(place);
-        each_row<ROWS, BETWEEN, SWIZZLE>(elements + place, stride * SIZE, row, rows, top, [&](char* at, int further) {
-            T x;
-            fetch(own + further, x);
-            *(T*)at = x;
-        });
-    }
-}
-// A tile in shared memory to a tensor, nothing outside the matrix: first the granules between the ends of a row, then,
-// a row a lane, its ends, which are stored in smaller pieces.
-template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
-DEVICE void copy_out_skewed(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {
-    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, BETWEEN = PIECES - 1;
-    if constexpr (Shares<COLS, SWIZZLE, THREADS, SIZE>::ALIKE) {
-        copy_out_alike<ROWS, COLS, SWIZZLE, THREADS>(to, stride, row, col, rows, cols, from, byte, panel_bytes, thread);
-        return;
-    }
-    const int start = max(-col, 0) * SIZE, stop = min(cols - col, COLS) * SIZE;
-    char* const corner = (char*)(to + (row * stride + col));
-    const i64 pitch = stride * SIZE;
-    const auto store = [&](int r, int g) {
-        char* const place = corner + r * pitch;
-        const u32 skew = (u32)(u64)place % 16;
-        if (row + r >= 0 && row + r < rows && start < stop) store_row_part<SWIZZLE, SIZE>(place - skew, skew, g, PIECES, from, r, byte, panel_bytes, start + skew, stop + skew);
-    };
-    if constexpr (BETWEEN > 0) {
-        _Pragma("unroll 4") for (int i = thread; i < ROWS * BETWEEN; i += THREADS) store(i / BETWEEN, i % BETWEEN + 1);
-    }
-    NO_UNROLL for (int i = thread; i < 2 * ROWS; i += THREADS) store(i % ROWS, i / ROWS * PIECES);
 }
