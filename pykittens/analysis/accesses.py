@@ -24,6 +24,7 @@ import numpy as np
 from pykittens.analysis.requests import Requests
 from pykittens.ir.nodes import Role
 from pykittens.ir.values import SharedTile, Value
+from pykittens.targets.cuda.engines import rows_between
 from pykittens.targets.simt.scratch import Exchange, JoinedPartials, Partials, Strides
 from pykittens.types.dtypes import DType, int8
 from pykittens.types.fragments import (
@@ -418,14 +419,10 @@ def by_granules(
 
 
 def are_alike(role: Role, tile: SharedTile) -> bool:
-    """Whether the pieces of each lane that copies a tile have one skew and one place of the swizzle (skewed.cuh)."""
+    """Whether the pieces of each lane that copies a tile are alike."""
     # Producers and storers that ask for no warps are taken as a whole warpgroup.
     warps = role.copy_warps or 4 if role.is_service else role.warps
-    threads, size = LANES * warps, tile.dtype.bytes
-    pieces = tile.cols * size // PIECE
-    between = threads // pieces
-    alike_rows = between * size % PIECE == between * tile.type.layout.swizzle % 1024 == 0
-    return threads % pieces == 0 and alike_rows
+    return rows_between(tile, LANES * warps) is not None
 
 
 def _dealt(rows: int, cols: int) -> tuple[Any, Any, Any]:
