@@ -147,6 +147,37 @@ def _turned(dtype: DType, copy_warps: int | None = None) -> Case:
     )
 
 
+def _beside(dtype: DType) -> Case:
+    """Two matrices of odd pitch side by side, from stages of a tile of each; lanes have both tiles in flight."""
+
+    @pk.kernel
+    def beside(x, y, z):
+        ring = pk.pipeline(2, a=pk.st(dtype, 64, 32), b=pk.st(dtype, 64, 32))
+        pk.grid(1)
+        with pk.producer(copy_warps=4, registers=168):
+            for i in pk.range(2):
+                with ring.fill() as s:
+                    pk.load_async(s.a, x[i, 0])
+                    pk.load_async(s.b, y[i, 0])
+        with pk.consumers(1):
+            for i in pk.range(2):
+                with ring.drain() as s:
+                    pk.store(z[i, 0], pk.load(s.a))
+                    pk.store(z[i, 1], pk.load(s.b))
+
+    def reference(x: Array, y: Array) -> tuple[Array]:
+        return (np.hstack([x, np.zeros((101, 1), x.dtype), y[:, :29]]),)
+
+    return Case(
+        f"skewed-beside-{dtype}",
+        ("load_async",),
+        beside,
+        lambda rng: [numbers(rng, (101, n), dtype)[:, 1:] for n in (32, 34)],
+        (((101, 61), dtype),),
+        reference,
+    )
+
+
 CASES = [_rows(d, w, 300) for d in DTYPES.values() for w in (1, 2)]
 CASES += [
     _rows(d, w, n) for d in (bf16, f32, int8, int64) for w, n in ((1, 48), (1, 100), (4, 1100))
@@ -155,4 +186,5 @@ CASES += [_parts(d) for d in (bf16, f32, int8, int64)]
 CASES += [_stages(d, n) for d in (bf16, f32, int8, int64) for n in (16, 64)]
 CASES += [_turned(d) for d in (bf16, f32, int8)]
 CASES += [_turned(d, n) for d, n in ((bf16, 8), (bf16, 16), (f32, 8), (int8, 1))]
+CASES += [_beside(d) for d in (bf16, f32, int8)]
 CASES += [_row_of_window(d) for d in (bf16, f32, int8)]

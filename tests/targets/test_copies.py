@@ -14,8 +14,10 @@ import pykittens as pk
 from pykittens import bf16, f32
 from pykittens.runtime import cubin, nvrtc
 from pykittens.targets.architectures import TARGETS
+from pykittens.targets.emit import emit
 from pykittens.types.layouts import SharedLayout, swizzle_for
 from tests.kernels_pipeline import mixed_fill, taken_over, two_fillers
+from tests.running import recorded
 from tests.targets.clean import spills
 from tests.targets.compiling import matrix
 
@@ -81,6 +83,44 @@ def test_copies_in_a_loop_over_tasks_expect_their_own_bytes():
     loop = text.index("for (int task")
     assert re.search(r"barrier_expect\(t_full, 4096\);\s+copy_box", text[loop:])
     assert "barrier_arrive_expect(t_full" not in text
+
+
+@pk.kernel
+def side_by_side(x, y, *, cols, registers):
+    """Stages of three tiles, the last of which is stored."""
+    tiles = {"a": (128, 64), "b": (64, cols), "c": (64, 64)}
+    ring = pk.pipeline(2, **{name: pk.st(bf16, *sides) for name, sides in tiles.items()})
+    (i,) = pk.grid(1)
+    with pk.producer(copy_warps=8, registers=registers), ring.fill() as s:
+        pk.load_async(s.a, x[0, i])
+        pk.prefetch(x[1, i], rows=128, cols=64)
+        pk.load_async(s.b, x[i, 0])
+        pk.load_async(s.c, x[i, 0])
+    with pk.consumers(1), ring.drain() as s:
+        pk.store(y[0, 0], pk.load(s.c))
+
+
+EVENTS = r"InFlight(?=<)|copy_in_skewed(?=<)|\bpieces\d*\.keep|barrier_arrive(?=\(a_full)"
+
+
+@pytest.mark.parametrize(
+    ("cols", "registers", "count"),
+    [
+        (64, 168, 3),  # a lane has 4, 2 and 2 pieces of the tiles
+        (256, 168, 2),  # 4, 8 and 2
+        (96, 168, 0),  # the pieces of the second tile are not alike
+        (64, 104, 0),  # too few registers
+    ],
+)
+def test_the_pieces_of_the_tiles_of_a_stage_are_in_flight_together(cols, registers, count):
+    args = matrix(256, 512, aligned=False), matrix(64, 64)
+    made = recorded(side_by_side, *args, cols=cols, registers=registers)
+    kept = [f"pieces{i or ''}.keep" for i in range(count)]
+    order = ["InFlight"] * count + kept + ["copy_in_skewed"] * (3 - count) + ["barrier_arrive"]
+    assert re.findall(EVENTS, body(emit(made, "sm_90a").text)) == order
+    # The checks of a debug program take the registers.
+    debug = body(emit(made, "sm_90a", debug=True).text)
+    assert re.findall(EVENTS, debug) == ["copy_in_skewed"] * 3 + ["barrier_arrive"]
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
@@ -196,18 +236,8 @@ def library(tmp_path_factory):
         for name, (rows, cols, size, threads, owner) in TILES.items()
     ]
     (folder / "pieces.cpp").write_text(HOST + place + moves + "".join(entries))
-    command = [
-        compiler,
-        "-std=c++17",
-        "-O1",
-        "-fwrapv",
-        "-shared",
-        "-fPIC",
-        "-w",
-        "pieces.cpp",
-        "-o",
-        "pieces.so",
-    ]
+    options = ["-std=c++17", "-O1", "-fwrapv", "-shared", "-fPIC", "-w"]
+    command = [compiler, *options, "pieces.cpp", "-o", "pieces.so"]
     subprocess.run(command, cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "pieces.so"))
 

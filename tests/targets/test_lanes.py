@@ -26,6 +26,7 @@ FAMILIES = (
     "scan",
     "scatter-",
     "shape",
+    "skewed-beside",
     "skewed-rows",
     "skewed-parts",
     "skewed-middle",

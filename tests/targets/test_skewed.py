@@ -40,7 +40,7 @@ void __tsan_write_range(void* at, u64 bytes) { keep(at, bytes, true); }
 """
 HEADERS = "".join(
     files("pykittens.targets.cuda").joinpath(name).read_text()
-    for name in ("device.cuh", "skewed.cuh", "sm_80.cuh")
+    for name in ("device.cuh", "skewed.cuh", "fills.cuh", "sm_80.cuh")
 )
 MEMORY = {1: "unsigned char", 2: "unsigned short", 4: "float", 8: "i64"}
 COPIED = {1: "unsigned char", 2: "unsigned short", 4: "u32", 8: "u64"}
@@ -73,6 +73,17 @@ static void out_{name}(
     if (threadIdx.x == 0) std::memcpy(shared, in, {bytes});
     __syncthreads();
     copy_out_skewed<{shape}, {threads}, {most}>(matrix, stride, row, col, rows, cols, 0, byte, {panel}, threadIdx.x);
+}}
+"""
+TOGETHER = """
+static void both_{name}(
+        const {type}* matrix, i64 stride, int row, int col, int rows, int cols, unsigned byte, unsigned char* out) {{
+    InFlight<{shape}, {threads}, {type}> first(0, byte, {panel}, matrix, stride, row, col, rows, cols, threadIdx.x);
+    InFlight<{shape}, {threads}, {type}> second(
+        {bytes}, byte, {panel}, matrix, stride, row + 1, col - 1, rows, cols, threadIdx.x);
+    first.keep(); second.keep();
+    __syncthreads();
+    if (threadIdx.x == 0) std::memcpy(out, shared, 2 * {bytes});
 }}
 """
 START = """
@@ -124,6 +135,11 @@ TILES = {
     "bytes_in_turns": (40, 144, 1, 64, 144, 4),
     "fewer_rows_than_lanes": (8, 32, 4, 256, 32, 4),
 }
+# Those whose pieces are alike, so that those of several tiles may be in flight.
+ALIKE = (
+    "four_warps", "one_piece", "view", "two_panels", "half_a_panel", "bytes_of_four_warps", "words_of_four_warps",
+    "longs_of_four_warps", "eight_warps", "sixteen_warps", "bytes_of_eight_warps",
+)  # fmt: skip
 GUARD = 64  # bytes before and after a matrix
 
 
@@ -151,12 +167,14 @@ def library(tmp_path_factory):
         functions[f"stored_{name}"] = STORED.format(**parts), threads
     for name, (rows, cols, size, threads, owner, most) in TILES.items():
         swizzle = swizzle_for(owner, size)
-        text = TILE.format(
+        parts = dict(
             name=name, type=COPIED[size], shape=f"{rows}, {cols}, {swizzle}", threads=threads,
             most=most, panel=rows * swizzle, bytes=rows * owner * size,
         )  # fmt: skip
-        functions[f"in_{name}"] = text, threads
+        functions[f"in_{name}"] = TILE.format(**parts), threads
         functions[f"out_{name}"] = "", threads
+        if name in ALIKE:
+            functions[f"both_{name}"] = TOGETHER.format(**parts), threads
     return compiled(tmp_path_factory.mktemp("skewed"), functions)
 
 
@@ -282,17 +300,33 @@ def tile_places(size, height, width):
         yield skew, 2 * height, 2 * width, 1, -3, -5
 
 
+def offsets(name):
+    """Where the bytes of a tile lie in shared memory, and the byte of its panel's rows at which its rows start."""
+    height, width, size, _, owner, _ = TILES[name]
+    layout, (r, c) = (
+        SharedLayout(swizzle_for(owner, size), height, size),
+        np.indices((height, width)),
+    )
+    offset = layout.offset(r, (owner - width) + c)[..., None] + np.arange(size)
+    # The view is of the last columns: its panel comes first here.
+    panel = (owner - width) * size // layout.swizzle * layout.panel_bytes
+    return offset - panel, ctypes.c_uint32((owner - width) * size % layout.swizzle)
+
+
+def elements(matrix, r, c):
+    """Which elements of a tile are inside a matrix, and the tile with zeros for the others."""
+    inside = (r >= 0) & (r < matrix.shape[0]) & (c >= 0) & (c < matrix.shape[1])
+    tile = np.zeros(r.shape, matrix.dtype)
+    tile[inside] = matrix[r[inside], c[inside]]
+    return inside, tile
+
+
 @needs_compiler
 @pytest.mark.parametrize("name", TILES)
 def test_a_tile_is_copied_at_every_skew_and_each_of_its_bytes_once(library, name):
     height, width, size, _, owner, _ = TILES[name]
-    dtype, layout = np.dtype(f"u{size}"), SharedLayout(swizzle_for(owner, size), height, size)
-    r, c = np.indices((height, width))
-    offset = layout.offset(r, (owner - width) + c)[..., None] + np.arange(size)
-    # The view is of the last columns: its panel comes first here.
-    panel = (owner - width) * size // layout.swizzle * layout.panel_bytes
-    byte = ctypes.c_uint32((owner - width) * size % layout.swizzle)
-    offset -= panel
+    dtype, (r, c) = np.dtype(f"u{size}"), np.indices((height, width))
+    offset, byte = offsets(name)
     rng = np.random.default_rng(0)
     for skew, rows, cols, padding, row, col in tile_places(size, height, width):
         at = Watched(library, skew, rows, cols, cols + padding, dtype)
@@ -300,9 +334,7 @@ def test_a_tile_is_copied_at_every_skew_and_each_of_its_bytes_once(library, name
         edges = [ctypes.c_int(x) for x in (row, col, rows, cols)]
         stride = ctypes.c_int64(cols + padding)
         at.run(f"in_{name}", pointer(at.matrix), stride, *edges, byte, pointer(shared))
-        inside = (row + r >= 0) & (row + r < rows) & (col + c >= 0) & (col + c < cols)
-        wanted = np.zeros((height, width), dtype)
-        wanted[inside] = at.matrix[(row + r)[inside], (col + c)[inside]]
+        inside, wanted = elements(at.matrix, row + r, col + c)
         landed = shared[offset].copy().view(dtype)[..., 0]
         assert (landed == wanted).all(), (skew, rows, cols, padding, row, col)
         assert not at.writes.any()
@@ -315,3 +347,22 @@ def test_a_tile_is_copied_at_every_skew_and_each_of_its_bytes_once(library, name
         at.before[bytes_] = held[inside].ravel()
         assert (at.bytes == at.before).all(), (skew, rows, cols, padding, row, col)
         assert (at.writes == written).all(), (skew, rows, cols, padding, row, col)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ALIKE)
+def test_two_tiles_whose_pieces_are_in_flight_together_are_copied(library, name):
+    height, width, size, _, owner, _ = TILES[name]
+    dtype, (r, c) = np.dtype(f"u{size}"), np.indices((height, width))
+    offset, byte = offsets(name)
+    for skew, rows, cols, padding, row, col in tile_places(size, height, width):
+        at = Watched(library, skew, rows, cols, cols + padding, dtype)
+        shared = np.zeros((2, height * owner * size), np.uint8)
+        edges = [ctypes.c_int(x) for x in (row, col, rows, cols)]
+        stride = ctypes.c_int64(cols + padding)
+        at.run(f"both_{name}", pointer(at.matrix), stride, *edges, byte, pointer(shared))
+        for landed, further in zip(shared, (0, 1), strict=True):
+            _, wanted = elements(at.matrix, row + further + r, col - further + c)
+            landed = landed[offset].copy().view(dtype)[..., 0]
+            assert (landed == wanted).all(), (skew, rows, cols, padding, row, col, further)
+        assert not at.writes.any()

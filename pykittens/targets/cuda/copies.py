@@ -62,13 +62,16 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
     shape = f"{tile.rows}, {tile.cols}, {tile.type.layout.swizzle}"
     lanes = "lane"
     if moves_pieces(call) or moves_granules(call):
+        lanes = "lane" if e.role.is_service and e.team.sharers == 1 else "thread"
         function = by_pieces if moves_pieces(call) else f"{by_elements}_skewed"
         threads = str(e.team.copy_threads)
-        if function.endswith("_skewed"):
+        if function.endswith("_skewed") and call not in e.in_flight:
             # The checks of a debug program take registers, too.
             threads += f", {1 if e.debug else pieces_in_flight(e.team, e.kernel, e.target)}"
         head = f"{function}<{shape}, {threads}, {bits}>"
-        lanes = "lane" if e.role.is_service and e.team.sharers == 1 else "thread"
+        if call in e.in_flight:
+            e.pieces.append(e.names.unique("pieces"))
+            head = f"InFlight<{shape}, {threads}, {bits}> {e.pieces[-1]}"
     else:
         head = "" if e.role.warps == 1 else "if (warp == 0) "
         head += (
@@ -76,6 +79,9 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
         )
     operands = (matrix, shared) if stores else (shared, matrix)
     e.line(f"{head}({', '.join(operands)}, {lanes});")
+    if e.in_flight.get(call) is call:
+        e.line(" ".join(f"{pieces}.keep();" for pieces in e.pieces))
+        e.pieces.clear()
 
 
 def _copy_elements(e: CudaEmitter, call: Call, at: TileAddress) -> None:

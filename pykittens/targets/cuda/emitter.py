@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from pykittens.ir.evaluate import definition
-from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Kernel, Loop, Node, walk
+from pykittens.ir.nodes import Block, Call, For, ForTasks, If, Kernel, Loop, Node, all_blocks, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.passes.together import runs
 from pykittens.ir.stages import Acquire, GiveBack, Pipeline
 from pykittens.ir.values import Global, Value
 from pykittens.targets.clock_reads import instruction, timed
 from pykittens.targets.cuda.engines import LOADED, calls, ends_of_loads, shared_with_engines
-from pykittens.targets.cuda.stages import stage_copies
+from pykittens.targets.cuda.stages import loads_together, stage_copies
 from pykittens.targets.cuda.tickets import looping, next_task
 from pykittens.targets.cuda.turns import Position, Use, position_of
 from pykittens.targets.cuda.warp_assignment import Team
@@ -73,6 +73,9 @@ class CudaEmitter(Emitter):
         self.ends_of_loads: set[Node] = set()
         # Loads that are written together, by the first of them.
         self.together: dict[Call, list[Call]] = {}
+        # Copies by lanes whose loads are in flight together, with the last of them; the variables with their pieces.
+        self.in_flight: dict[Call, Call] = {}
+        self.pieces: list[str] = []
         # The nodes of the role before which it waits until earlier launches have ended.
         self.waits_before: set[Node] = set()
         self.team: Team
@@ -82,6 +85,10 @@ class CudaEmitter(Emitter):
         """Start to write the role of a team."""
         self.begin_role(team.role)
         self.team, self.team_lanes = team, team.lanes
+        # The checks of a debug program take registers, too.
+        blocks = [] if self.debug else all_blocks(team.role.body)
+        found = (run for block in blocks for run in loads_together(team, block, self.target))
+        self.in_flight = {call: run[-1] for run in found for call in run}
         shared = shared_with_engines(self.kernel, team.role, self.target)
         self.fenced = shared.stored
         self.ends_of_loads = ends_of_loads(team.role, shared.loaded, self.target)

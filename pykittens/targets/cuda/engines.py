@@ -165,6 +165,14 @@ def moves_granules(call: Call) -> bool:
     return whole and call.args.get("op") is None and not ref.first.is_strided
 
 
+def rows_between(tile: SharedTile, threads: int) -> int | None:
+    """Rows between the pieces of a lane if all of them have one skew and one place of the swizzle (skewed.cuh)."""
+    pieces, size = tile.cols * tile.dtype.bytes // 16, tile.dtype.bytes
+    between = threads // pieces
+    turned = between * size % 16 or between * tile.type.layout.swizzle % 1024
+    return None if threads % pieces or turned else between
+
+
 # -- roles -----------------------------------------------------------------------------------------
 
 

@@ -292,8 +292,6 @@ DEVICE void store_skewed(const R (&from)[N], T* matrix, i64 stride, int row, int
 
 // -- tiles in shared memory ---------------------------------------------------
 
-DEVICE void put(u32* to, int i, u64 x) { to[2 * i] = (u32)x, to[2 * i + 1] = (u32)(x >> 32); }
-
 // How THREADS share the pieces of 16 bytes of a tile. ALIKE: those of a lane lie BETWEEN rows apart, at one skew and at one
 // place of the swizzle, so that one of them tells where the others are.
 template <int COLS, int SWIZZLE, int THREADS, int SIZE> struct Shares {
@@ -303,103 +301,6 @@ template <int COLS, int SWIZZLE, int THREADS, int SIZE> struct Shares {
 // A number that the compiler does not know: what depends on it is computed where it is used, and not held in registers
 // from before a loop.
 DEVICE int unknown(int x) { asm volatile("" : "+r"(x)); return x; }
-// A mask of the bytes of a word from `low` on and before `high`.
-DEVICE u32 bytes_between(int low, int high) {
-    const u32 from = low <= 0 ? ~0u : low < 4 ? ~0u << low * 8 : 0, before = high >= 4 ? ~0u : high > 0 ? ~(~0u << high * 8) : 0;
-    return from & before;
-}
-// A tile of ROWS x COLS of a tensor to shared memory by THREADS that are ALIKE. WHOLE: the matrix has all elements of the
-// tile and all granules around them; else each piece finds out what is there, and elements next to the ends of the matrix
-// are copied last. The granules of MOST pieces of a lane are loaded before the first is shifted.
-template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
-DEVICE void copy_in_alike(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
-    constexpr int SIZE = sizeof(T), ELEMENTS = 16 / SIZE;
-    constexpr int PIECES = Shares<COLS, SWIZZLE, THREADS, SIZE>::PIECES, BETWEEN = Shares<COLS, SWIZZLE, THREADS, SIZE>::BETWEEN;
-    constexpr int TIMES = (ROWS + BETWEEN - 1) / BETWEEN, TOGETHER = TIMES < MOST ? TIMES : MOST;
-    thread = unknown(thread), rows = unknown(rows);
-    const int top = thread / PIECES, c = thread % PIECES * ELEMENTS;
-    const int low = max(-(col + c), 0) * SIZE, high = min(cols - (col + c), ELEMENTS) * SIZE;
-    const char *at = (const char*)(from + ((row + top) * stride + (col + c))), *const end = (const char*)(from + ((rows - 1) * stride + cols));
-    const u32 skew = (u32)(u64)at % 16;
-    at -= skew;
-    const i64 step = BETWEEN * stride * SIZE;
-    to += shared_at<SWIZZLE>(top, byte + c * SIZE, panel_bytes);
-    const auto is_held = [&](int i) { return ROWS % (BETWEEN * TOGETHER) == 0 || top + i * BETWEEN < ROWS; };
-    const auto is_there = [&](int i) { return is_held(i) && low < high && is_below(row + top + i * BETWEEN, rows); };
-    const auto is_reached = [&](const char* granule) { return granule >= (const char*)from && granule + (skew ? 32 : 16) <= end; };
-    u32 inside[4];
-    UNROLL for (int k = 0; k < 4; ++k) inside[k] = bytes_between(low - 4 * k, high - 4 * k);
-    NO_UNROLL for (int i = 0; i < TIMES; i += TOGETHER) {
-        u32 x[TOGETHER][8], loaded = 0;
-        UNROLL for (int j = 0; j < TOGETHER; ++j, at += step) {
-            if (WHOLE ? is_held(i + j) : is_there(i + j) && is_reached(at)) {
-                loaded |= 1u << j;
-                move_in<16>(x[j], at);
-                if (skew) move_in<16>(x[j] + 4, at + 16);
-            }
-        }
-        UNROLL for (int j = 0; j < TOGETHER; ++j) {
-            shift_down<SIZE, 16>(x[j], skew);
-            if (!WHOLE) UNROLL for (int k = 0; k < 4; ++k) x[j][k] = loaded >> j & 1 ? x[j][k] & inside[k] : 0;
-            if (is_held(i + j)) keep_piece(to + (i + j) * BETWEEN * SWIZZLE, x[j][0], x[j][1], x[j][2], x[j][3]);
-        }
-    }
-    if (WHOLE) return;
-    at -= (TIMES + TOGETHER - 1) / TOGETHER * TOGETHER * step;
-    NO_UNROLL for (int i = 0; i < TIMES; ++i, at += step) {
-        if (!is_there(i) || is_reached(at)) continue;
-        NO_UNROLL for (int k = low; k < high; k += SIZE) store_shared(to + i * BETWEEN * SWIZZLE + k, *(const T*)(at + skew + k));
-    }
-}
-// A tile of ROWS x COLS of a tensor to shared memory by THREADS, zeros outside the matrix; T has the size of an element,
-// `byte` is where a row starts in its panel. A row of the tile consists of pieces of 16 bytes, each from two granules,
-// which are loaded only between the first and the last element of the matrix.
-template <int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
-DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
-    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, ELEMENTS = 16 / SIZE, TIMES = (ROWS * PIECES + THREADS - 1) / THREADS;
-    const char* const end = (const char*)(from + ((rows - 1) * stride + cols));
-    const T *const corner = from + (row * stride + col), *const last = corner + ((ROWS - 1) * stride + COLS);
-    const bool inside = row >= 0 && row + ROWS <= rows && col >= 0 && col + COLS <= cols;
-    // All elements are there, and all granules inside the matrix.
-    const bool whole = inside && (u64)corner / 16 * 16 >= (u64)from && ((u64)last + 15) / 16 * 16 <= (u64)end;
-    if constexpr (Shares<COLS, SWIZZLE, THREADS, SIZE>::ALIKE) {
-        if (whole)
-            copy_in_alike<true, ROWS, COLS, SWIZZLE, THREADS, MOST>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
-        else
-            copy_in_alike<false, ROWS, COLS, SWIZZLE, THREADS, MOST>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
-        return;
-    }
-    // Of pieces that are not alike lanes hold addresses, too: with more of them in flight, registers are spilled.
-    constexpr int MANY = MOST < 4 ? MOST : 4, TOGETHER = TIMES < MANY ? TIMES : MANY;
-    constexpr bool EVEN = ROWS * PIECES % (THREADS * TOGETHER) == 0;
-    NO_UNROLL for (int first = thread; first < ROWS * PIECES; first += THREADS * TOGETHER) {
-        u32 x[TOGETHER][8], loaded = 0;
-        UNROLL for (int j = 0; j < TOGETHER; ++j) {
-            const int i = first + j * THREADS, r = row + i / PIECES, c = col + i % PIECES * ELEMENTS;
-            const char* const at = (const char*)(from + (r * stride + c));
-            const u32 skew = (u32)(u64)at % 16;
-            const bool reached = at - skew >= (const char*)from && at - skew + (skew ? 32 : 16) <= end;
-            if ((EVEN || i < ROWS * PIECES) && (whole || r >= 0 && r < rows && c > -ELEMENTS && c < cols && reached)) {
-                loaded |= 1u << j;
-                move_in<16>(x[j], at - skew);
-                if (skew) move_in<16>(x[j] + 4, at - skew + 16);
-            }
-        }
-        UNROLL for (int j = 0; j < TOGETHER; ++j) {
-            const int i = first + j * THREADS, r = i / PIECES, c = i % PIECES * ELEMENTS;
-            const T* const at = from + ((row + r) * stride + (col + c));
-            shift_down<SIZE, 16>(x[j], (u32)(u64)at % 16);
-            u32 piece[4] = {x[j][0], x[j][1], x[j][2], x[j][3]};
-            if (!whole) UNROLL for (int k = 0; k < ELEMENTS; ++k) {
-                const bool inside = row + r >= 0 && row + r < rows && col + c + k >= 0 && col + c + k < cols && (EVEN || i < ROWS * PIECES);
-                T element = pick(x[j], k, from);
-                if (inside && !(loaded >> j & 1)) element = at[k];
-                put(piece, k, inside ? element : (T)0);
-            }
-            if (EVEN || i < ROWS * PIECES) keep_piece(to + shared_at<SWIZZLE>(r, byte + c * SIZE, panel_bytes), piece[0], piece[1], piece[2], piece[3]);
-        }
-    }
-}
 // A tile in shared memory to a tensor by THREADS, nothing outside the matrix. The lanes of a row store whole granules, each
 // from the ends of a lane's piece and the one before it, and an element each of those at both ends of the row. The rows of
 // a lane have one skew and one place of the swizzle; up to MOST of them are loaded before the first is stored.

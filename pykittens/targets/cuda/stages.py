@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from pykittens.ir.nodes import Call, Kernel, Role, blocks, is_multicast, takes, walk
+from pykittens.ir.nodes import Block, Call, Kernel, Role, blocks, is_multicast, takes, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.stages import Acquire, Leave, Pipeline, Side
 from pykittens.ir.values import SharedTile
-from pykittens.targets.cuda.engines import by_lanes, calls, moves_pieces
-from pykittens.targets.cuda.warp_assignment import copy_warps
+from pykittens.targets.cuda.engines import (
+    by_lanes,
+    calls,
+    copy_operands,
+    moves_granules,
+    moves_pieces,
+    rows_between,
+)
+from pykittens.targets.cuda.warp_assignment import Team, copy_warps, pieces_together
 from pykittens.targets.target import Target
 from pykittens.types.tiles import MOST_ARRIVALS
 
@@ -72,3 +79,37 @@ def stage_copies(kernel: Kernel, acquire: Acquire, target: Target) -> tuple[list
     rest = siblings[max(map(siblings.index, bulk)) + 1 :]
     inside = takewhile(lambda n: not isinstance(n, Leave) or n.acquire is not acquire, rest)
     return bulk, all(isinstance(n, Call) and n.op.effects.pure for n in inside)
+
+
+def loads_together(team: Team, block: Block, target: Target) -> list[list[Call]]:
+    """Runs of copies to a stage whose loads lanes have in flight together: registers hold all of their pieces.
+
+    Between the copies of a run numbers are computed and memory is prefetched.
+    """
+    runs: list[list[Call]] = []
+    stage, left = None, 0
+    for node in block.nodes:
+        if isinstance(node, Call) and (node.op.effects.pure or node.op.effects.prefetches):
+            continue
+        pieces = _alike_pieces(team, node, target) if isinstance(node, Call) else None
+        if not isinstance(node, Call) or pieces is None:
+            stage = None
+            continue
+        acquire = node.args["dst"].stage.acquire
+        if acquire is not stage or pieces > left:
+            runs.append([])
+            stage, left = acquire, pieces_together(team.role)
+        runs[-1].append(node)
+        left -= pieces
+    return [run for run in runs if len(run) > 1]
+
+
+def _alike_pieces(team: Team, call: Call, target: Target) -> int | None:
+    """Pieces of each lane that copies a tile at any address to a stage, if they are alike."""
+    if call.op.effects.engine is not Engine.COPY_IN or target.carries(team.role, call):
+        return None
+    tile, _ = copy_operands(call)
+    if tile.stage is None or moves_pieces(call) or not moves_granules(call):
+        return None
+    between = rows_between(tile, team.copy_threads)
+    return None if between is None else -(-tile.rows // between)

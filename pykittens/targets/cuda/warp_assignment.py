@@ -142,6 +142,11 @@ def pieces_in_flight(team: Team, kernel: Kernel, target: Target) -> int:
     return 4 if registers >= 96 else 2 if registers >= 56 else 1
 
 
+def pieces_together(role: Role) -> int:
+    """Pieces of several tiles that a lane of a role has in flight: those of a producer that asks for registers."""
+    return 12 if role.is_service and (role.registers or 0) >= 160 else 0
+
+
 def register_budgets(
     kernel: Kernel, target: Target, service: list[Role], working: list[Role]
 ) -> dict[Role, int]:

@@ -1,0 +1,148 @@
+// Tiles of tensors whose rows start at any address to shared memory.
+
+DEVICE void put(u32* to, int i, u64 x) { to[2 * i] = (u32)x, to[2 * i + 1] = (u32)(x >> 32); }
+// A mask of the bytes of a word from `low` on and before `high`.
+DEVICE u32 bytes_between(int low, int high) {
+    const u32 from = low <= 0 ? ~0u : low < 4 ? ~0u << low * 8 : 0, before = high >= 4 ? ~0u : high > 0 ? ~(~0u << high * 8) : 0;
+    return from & before;
+}
+// Whether all elements of a tile are there, and all granules inside the matrix.
+template <int ROWS, int COLS, class T> DEVICE bool is_inside(const T* from, i64 stride, int row, int col, int rows, int cols) {
+    const T *const corner = from + (row * stride + col), *const last = corner + ((ROWS - 1) * stride + COLS);
+    const u64 end = (u64)(from + ((rows - 1) * stride + cols));
+    const bool inside = row >= 0 && row + ROWS <= rows && col >= 0 && col + COLS <= cols;
+    return inside && (u64)corner / 16 * 16 >= (u64)from && ((u64)last + 15) / 16 * 16 <= end;
+}
+// The pieces of a lane of a tile of ROWS x COLS that THREADS, which are ALIKE, copy to shared memory. WHOLE: the tile is
+// inside; else each piece finds out what is there, and elements next to the ends of the matrix are copied last. The
+// granules of MOST pieces, from piece i on, are loaded before the first is shifted.
+template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T> struct Alike {
+    static_assert(Shares<COLS, SWIZZLE, THREADS, sizeof(T)>::ALIKE, "pieces at several skews or places of the swizzle");
+    static constexpr int SIZE = sizeof(T), ELEMENTS = 16 / SIZE;
+    static constexpr int PIECES = Shares<COLS, SWIZZLE, THREADS, SIZE>::PIECES, BETWEEN = Shares<COLS, SWIZZLE, THREADS, SIZE>::BETWEEN;
+    static constexpr int TIMES = (ROWS + BETWEEN - 1) / BETWEEN, TOGETHER = TIMES < MOST ? TIMES : MOST;
+    const char *from, *end, *at;
+    i64 step;
+    int top, low, high, row, rows;
+    u32 to, skew, inside[4];
+
+    DEVICE Alike(u32 tile, u32 byte, u32 panel_bytes, const T* matrix, i64 stride, int first, int col, int height, int cols, int thread) {
+        thread = unknown(thread), rows = unknown(height), row = first, top = thread / PIECES;
+        const int c = thread % PIECES * ELEMENTS;
+        low = max(-(col + c), 0) * SIZE, high = min(cols - (col + c), ELEMENTS) * SIZE;
+        from = (const char*)matrix, at = (const char*)(matrix + ((row + top) * stride + (col + c))), end = (const char*)(matrix + ((rows - 1) * stride + cols));
+        skew = (u32)(u64)at % 16, at -= skew, step = BETWEEN * stride * SIZE;
+        to = tile + shared_at<SWIZZLE>(top, byte + c * SIZE, panel_bytes);
+        UNROLL for (int k = 0; k < 4; ++k) inside[k] = bytes_between(low - 4 * k, high - 4 * k);
+    }
+    DEVICE bool is_held(int i) const { return ROWS % (BETWEEN * TOGETHER) == 0 || top + i * BETWEEN < ROWS; }
+    DEVICE bool is_there(int i) const { return is_held(i) && low < high && is_below(row + top + i * BETWEEN, rows); }
+    DEVICE bool is_reached(const char* granule) const { return granule >= from && granule + (skew ? 32 : 16) <= end; }
+    DEVICE u32 load(u32 (&x)[TOGETHER][8], int i) const {
+        const char* granule = at + i * step;
+        u32 loaded = 0;
+        UNROLL for (int j = 0; j < TOGETHER; ++j, granule += step) {
+            if (WHOLE ? is_held(i + j) : is_there(i + j) && is_reached(granule)) {
+                loaded |= 1u << j;
+                move_in<16>(x[j], granule);
+                if (skew) move_in<16>(x[j] + 4, granule + 16);
+            }
+        }
+        return loaded;
+    }
+    DEVICE void keep(u32 (&x)[TOGETHER][8], u32 loaded, int i) const {
+        UNROLL for (int j = 0; j < TOGETHER; ++j) {
+            shift_down<SIZE, 16>(x[j], skew);
+            if (!WHOLE) UNROLL for (int k = 0; k < 4; ++k) x[j][k] = loaded >> j & 1 ? x[j][k] & inside[k] : 0;
+            if (is_held(i + j)) keep_piece(to + (i + j) * BETWEEN * SWIZZLE, x[j][0], x[j][1], x[j][2], x[j][3]);
+        }
+    }
+    DEVICE void keep_rest() const {
+        const char* granule = at;
+        if (!WHOLE) NO_UNROLL for (int i = 0; i < TIMES; ++i, granule += step) {
+            if (!is_there(i) || is_reached(granule)) continue;
+            NO_UNROLL for (int k = low; k < high; k += SIZE) store_shared(to + i * BETWEEN * SWIZZLE + k, *(const T*)(granule + skew + k));
+        }
+    }
+    DEVICE void copy() const {
+        NO_UNROLL for (int i = 0; i < TIMES; i += TOGETHER) {
+            u32 x[TOGETHER][8];
+            const u32 loaded = load(x, i);
+            keep(x, loaded, i);
+        }
+        keep_rest();
+    }
+};
+// The copy of a tile by THREADS that are ALIKE, in two halves: loads start where it is declared, and `keep` ends it. A lane
+// has the pieces of several tiles in flight between them.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T> struct InFlight {
+    template <bool WHOLE> using Own = Alike<WHOLE, ROWS, COLS, SWIZZLE, THREADS, ROWS, T>;
+    u32 to, byte, panel_bytes;
+    const T* from;
+    i64 stride;
+    int row, col, rows, cols, thread;
+    bool whole;
+    u32 loaded, x[Own<true>::TIMES][8];
+
+    template <bool WHOLE> DEVICE Own<WHOLE> own() const { return Own<WHOLE>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread); }
+    DEVICE InFlight(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread)
+        : to(to), byte(byte), panel_bytes(panel_bytes), from(from), stride(stride), row(row), col(col), rows(rows), cols(cols), thread(thread) {
+        whole = is_inside<ROWS, COLS>(from, stride, row, col, rows, cols);
+        loaded = whole ? own<true>().load(x, 0) : own<false>().load(x, 0);
+    }
+    DEVICE void keep() {
+        if (whole) {
+            own<true>().keep(x, loaded, 0);
+        } else {
+            const Own<false> edge = own<false>();
+            edge.keep(x, loaded, 0);
+            edge.keep_rest();
+        }
+    }
+};
+// A tile of ROWS x COLS of a tensor to shared memory by THREADS, zeros outside the matrix; T has the size of an element,
+// `byte` is where a row starts in its panel. A row of the tile consists of pieces of 16 bytes, each from two granules,
+// which are loaded only between the first and the last element of the matrix.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
+DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
+    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, ELEMENTS = 16 / SIZE, TIMES = (ROWS * PIECES + THREADS - 1) / THREADS;
+    if constexpr (Shares<COLS, SWIZZLE, THREADS, SIZE>::ALIKE) {
+        if (is_inside<ROWS, COLS>(from, stride, row, col, rows, cols))
+            Alike<true, ROWS, COLS, SWIZZLE, THREADS, MOST, T>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread).copy();
+        else
+            Alike<false, ROWS, COLS, SWIZZLE, THREADS, MOST, T>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread).copy();
+        return;
+    }
+    const char* const end = (const char*)(from + ((rows - 1) * stride + cols));
+    const bool whole = is_inside<ROWS, COLS>(from, stride, row, col, rows, cols);
+    // Of pieces that are not alike lanes hold addresses, too: with more of them in flight, registers are spilled.
+    constexpr int MANY = MOST < 4 ? MOST : 4, TOGETHER = TIMES < MANY ? TIMES : MANY;
+    constexpr bool EVEN = ROWS * PIECES % (THREADS * TOGETHER) == 0;
+    NO_UNROLL for (int first = thread; first < ROWS * PIECES; first += THREADS * TOGETHER) {
+        u32 x[TOGETHER][8], loaded = 0;
+        UNROLL for (int j = 0; j < TOGETHER; ++j) {
+            const int i = first + j * THREADS, r = row + i / PIECES, c = col + i % PIECES * ELEMENTS;
+            const char* const at = (const char*)(from + (r * stride + c));
+            const u32 skew = (u32)(u64)at % 16;
+            const bool reached = at - skew >= (const char*)from && at - skew + (skew ? 32 : 16) <= end;
+            if ((EVEN || i < ROWS * PIECES) && (whole || r >= 0 && r < rows && c > -ELEMENTS && c < cols && reached)) {
+                loaded |= 1u << j;
+                move_in<16>(x[j], at - skew);
+                if (skew) move_in<16>(x[j] + 4, at - skew + 16);
+            }
+        }
+        UNROLL for (int j = 0; j < TOGETHER; ++j) {
+            const int i = first + j * THREADS, r = i / PIECES, c = i % PIECES * ELEMENTS;
+            const T* const at = from + ((row + r) * stride + (col + c));
+            shift_down<SIZE, 16>(x[j], (u32)(u64)at % 16);
+            u32 piece[4] = {x[j][0], x[j][1], x[j][2], x[j][3]};
+            if (!whole) UNROLL for (int k = 0; k < ELEMENTS; ++k) {
+                const bool inside = row + r >= 0 && row + r < rows && col + c + k >= 0 && col + c + k < cols && (EVEN || i < ROWS * PIECES);
+                T element = pick(x[j], k, from);
+                if (inside && !(loaded >> j & 1)) element = at[k];
+                put(piece, k, inside ? element : (T)0);
+            }
+            if (EVEN || i < ROWS * PIECES) keep_piece(to + shared_at<SWIZZLE>(r, byte + c * SIZE, panel_bytes), piece[0], piece[1], piece[2], piece[3]);
+        }
+    }
+}
