@@ -15,7 +15,8 @@ template <int ROWS, int COLS, class T> DEVICE bool is_inside(const T* from, i64 
 }
 // The pieces of a lane of a tile of ROWS x COLS that THREADS, which are ALIKE, copy to shared memory. WHOLE: the tile is
 // inside; else each piece finds out what is there, and elements next to the ends of the matrix are copied last. The
-// granules of MOST pieces, from piece i on, are loaded before the first is shifted.
+// granules of MOST pieces, from piece i on, are loaded before the first is shifted. `at` goes on with the loads: to hold
+// its first value as well would take registers.
 template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T> struct Alike {
     static_assert(Shares<COLS, SWIZZLE, THREADS, sizeof(T)>::ALIKE, "pieces at several skews or places of the swizzle");
     static constexpr int SIZE = sizeof(T), ELEMENTS = 16 / SIZE;
@@ -38,14 +39,13 @@ template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, cl
     DEVICE bool is_held(int i) const { return ROWS % (BETWEEN * TOGETHER) == 0 || top + i * BETWEEN < ROWS; }
     DEVICE bool is_there(int i) const { return is_held(i) && low < high && is_below(row + top + i * BETWEEN, rows); }
     DEVICE bool is_reached(const char* granule) const { return granule >= from && granule + (skew ? 32 : 16) <= end; }
-    DEVICE u32 load(u32 (&x)[TOGETHER][8], int i) const {
-        const char* granule = at + i * step;
+    DEVICE u32 load(u32 (&x)[TOGETHER][8], int i) {
         u32 loaded = 0;
-        UNROLL for (int j = 0; j < TOGETHER; ++j, granule += step) {
-            if (WHOLE ? is_held(i + j) : is_there(i + j) && is_reached(granule)) {
+        UNROLL for (int j = 0; j < TOGETHER; ++j, at += step) {
+            if (WHOLE ? is_held(i + j) : is_there(i + j) && is_reached(at)) {
                 loaded |= 1u << j;
-                move_in<16>(x[j], granule);
-                if (skew) move_in<16>(x[j] + 4, granule + 16);
+                move_in<16>(x[j], at);
+                if (skew) move_in<16>(x[j] + 4, at + 16);
             }
         }
         return loaded;
@@ -57,20 +57,19 @@ template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, cl
             if (is_held(i + j)) keep_piece(to + (i + j) * BETWEEN * SWIZZLE, x[j][0], x[j][1], x[j][2], x[j][3]);
         }
     }
-    DEVICE void keep_rest() const {
-        const char* granule = at;
+    DEVICE void keep_rest(const char* granule) const {
         if (!WHOLE) NO_UNROLL for (int i = 0; i < TIMES; ++i, granule += step) {
             if (!is_there(i) || is_reached(granule)) continue;
             NO_UNROLL for (int k = low; k < high; k += SIZE) store_shared(to + i * BETWEEN * SWIZZLE + k, *(const T*)(granule + skew + k));
         }
     }
-    DEVICE void copy() const {
+    DEVICE void copy() {
         NO_UNROLL for (int i = 0; i < TIMES; i += TOGETHER) {
             u32 x[TOGETHER][8];
             const u32 loaded = load(x, i);
             keep(x, loaded, i);
         }
-        keep_rest();
+        keep_rest(at - (TIMES + TOGETHER - 1) / TOGETHER * TOGETHER * step);
     }
 };
 // The copy of a tile by THREADS that are ALIKE, in two halves: loads start where it is declared, and `keep` ends it. A lane
@@ -96,7 +95,7 @@ template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T> struct InFlight
         } else {
             const Own<false> edge = own<false>();
             edge.keep(x, loaded, 0);
-            edge.keep_rest();
+            edge.keep_rest(edge.at);
         }
     }
 };
