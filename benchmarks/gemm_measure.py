@@ -20,7 +20,7 @@ from record import Row
 from pykittens.errors import KernelError
 from pykittens.kernels.gemm.call import GemmCall
 from pykittens.kernels.gemm.choose import pick
-from pykittens.kernels.gemm.config import Config, GemmShape
+from pykittens.kernels.gemm.config import FEW, Config, GemmShape
 from pykittens.kernels.gemm.tune import found_before, tuned
 from pykittens.kernels.limits import Limits, limits_of
 
@@ -209,10 +209,13 @@ def compile_all(
     processes: int | None = None,
     seconds: float = 240.0,
 ) -> list[str]:
-    """The same for problems in given configurations. Programs do not depend on extents, but on what divides them."""
+    """The same for problems in given configurations.
+
+    Programs do not depend on extents above those of few rows, but on what divides them.
+    """
     jobs = {}
     for problem, config in wanted:
-        m, n, k = (256 + x % ALIGNED for x in (problem.m, problem.n, problem.k))
+        m, n, k = (x if x <= FEW else 256 + x % ALIGNED for x in (problem.m, problem.n, problem.k))
         small = dataclasses.replace(problem, m=m, n=n, k=k, kind="", panel="", at="")
         jobs[small, config, arch] = None
     count = processes or min(16, os.cpu_count() or 1, len(jobs) or 1)

@@ -29,6 +29,9 @@ MOST_SPLITS = 32
 CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
 WIDEST = 256  # columns of a tile
 LEAST_SPLIT, MOST_PARTS = 128 * 128, 6  # elements of a tile of a tail, and blocks that share it
+DEEPER = (
+    96  # rows of a stage for which its loads by lanes are so few that longer rows are a candidate
+)
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -136,6 +139,8 @@ def _reaching(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             # Products that wait for scales take the registers.
             if loads and not shape.blocks and loading_registers(more, 1 + shape.gated):
                 yield more
+                if sum(c.sides(shape.gated)) <= DEEPER and c.stages >= 4:
+                    yield replace(more, depth=2 * c.depth, stages=c.stages // 2)
 
 
 def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
@@ -156,7 +161,8 @@ def _with_tails(configs: list[Config], shape: GemmShape, limits: Limits) -> Iter
         return
     for c in configs:
         count = tail_of(c, shape, limits.multiprocessors)
-        if c.rows * c.cols < LEAST_SPLIT or c.splits > 1 or c.turns or c.vectors or not count:
+        by_lanes = min(steps_of_rows(c, shape)) < 16  # which take the registers
+        if c.rows * c.cols < LEAST_SPLIT or c.splits > 1 or c.turns or by_lanes or not count:
             continue
         shortest = 1.0
         for splits in range(2, min(MOST_PARTS, work(c, shape)[1] // 4) + 1):

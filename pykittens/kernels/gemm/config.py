@@ -238,11 +238,11 @@ def loading_registers(config: Config, products: int) -> int | None:
     return LOADING if sums + sums // 8 + BESIDE <= left // config.consumers else None
 
 
-def loads_together(config: Config, products: int) -> int:
-    """Pieces of 16 bytes that a lane loads at a time."""
+def loads_together(config: Config, products: int) -> tuple[int, int]:
+    """Pieces of 16 bytes that a lane loads at a time, of one side of a stage and of all of them."""
     if loading_registers(config, products):
-        return 8
-    return 4 if config.loaders // 4 + config.consumers <= 3 else 2
+        return 8, 12
+    return (4 if config.loaders // 4 + config.consumers <= 3 else 2), 0
 
 
 def scaled(config: Config, shape: GemmShape) -> int:

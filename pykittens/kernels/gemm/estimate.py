@@ -194,10 +194,11 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
 def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
     """Cycles in which lanes load what of a stage starts at any address."""
     sides = zip(c.sides(s.gated), steps_of_rows(c, s), strict=True)
-    rows = sum(x for x, step in sides if step < 16)
-    pieces = rows * c.depth / PIECE  # each of 16 bytes for each lane of a warp
-    waits = r.lane_wait / (c.loaders * loads_together(c, 1 + s.gated))
-    return pieces * (waits + r.lane_piece / SCHEDULERS)
+    pieces = [-(-x * c.depth // (PIECE * c.loaders)) for x, step in sides if step < 16]
+    most, all_together = loads_together(c, 1 + s.gated)
+    flights = 1 if sum(pieces) <= all_together else sum(-(-x // most) for x in pieces)
+    issued = sum(pieces) * r.lane_piece * -(-c.loaders // SCHEDULERS)
+    return (flights * r.lane_wait + issued) * bool(pieces)
 
 
 def _outside(c: Config, s: GemmShape) -> int:
