@@ -42,33 +42,16 @@ CONFIGS = {
     "splits-swap": Config(128, 32, stages=3, out_cols=32, splits=2, swap=True),
     "splits-turns": Config(128, 64, stages=3, splits=2, turns=True),
     "splits-many": Config(64, 48, stages=2, consumers=1, out_cols=16, splits=11, out_stages=2),
-    "tail": Config(64, 16, stages=3, consumers=1, out_cols=16, splits=3, tail=True),
-    "tail-swap": Config(128, 32, stages=3, out_cols=16, splits=2, tail=True, swap=True, band=3),
-    "tail-cluster": Config(
-        64, 32, stages=3, consumers=1, out_cols=32, splits=4, tail=True, cluster=2
-    ),
     "sm_80": ALONE[0],
     "sm_89": ALONE[1],
 }
-SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1 and not config.tail]
-TAILS = [name for name, config in CONFIGS.items() if config.tail]
+SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_configuration_multiplies_at_any_size(name):
     for m, n, k in ((1, 1, 1), (300, 290, 100), (257, 129, 65)):
         assert fault_of(Problem(m, n, k, config=CONFIGS[name])) == ""
-
-
-@pytest.mark.parametrize("name", TAILS)
-def test_the_last_round_of_tiles_is_split(name):
-    # 132 blocks have rounds of whole tiles, and fewer, as many or more parts of the others.
-    for m, n, k in ((900, 300, 300), (1030, 520, 70), (1290, 900, 129)):
-        problem = Problem(m, n, k, config=CONFIGS[name], transpose_b=False)
-        assert fault_of(problem) == ""
-        assert fault_of(replace(problem, extras={"bias": "f32"})) == ""
-    batch = Problem(300, 200, 100, config=CONFIGS[name], leads=((2, 3), (2, 3)))
-    assert fault_of(batch) == ""
 
 
 @pytest.mark.parametrize("transpose_b", [True, False])
@@ -182,7 +165,7 @@ def bits(problem):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_order_in_which_blocks_and_roles_run_changes_no_bit(name):
     config = CONFIGS[name]
-    sums = not (config.swap or config.tail)
+    sums = not config.swap
     extras, more = {"bias": "bf16"}, {"row_sums": sums, "column_sums": sums}
     problem = Problem(140, 150, 330, config=config, extras=extras, **more)
     first = bits(problem)

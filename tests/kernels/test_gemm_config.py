@@ -60,7 +60,7 @@ def test_blocks_that_wait_for_one_another_run_at_once():
         limits = LIMITS["sm_90a"]
         for c in candidates(shape, limits):
             tiles, steps = work(c, shape)
-            assert c.splits == 1 or c.tail or tiles * c.splits <= limits.multiprocessors
+            assert c.splits == 1 or tiles * c.splits <= limits.multiprocessors
             assert c.splits <= max(steps // 2, 1)
 
 

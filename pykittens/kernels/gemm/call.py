@@ -12,7 +12,7 @@ import pykittens as pk
 from pykittens.errors import ArgumentError
 from pykittens.kernels.arrays import Arrays, spread_to
 from pykittens.kernels.epilogue import Epilogue, check_activation
-from pykittens.kernels.gemm.config import Config, GemmShape, tail_of, work
+from pykittens.kernels.gemm.config import Config, GemmShape, work
 from pykittens.kernels.gemm.operands import (
     BLOCKS,
     OPERANDS,
@@ -24,7 +24,6 @@ from pykittens.kernels.gemm.operands import (
 )
 from pykittens.kernels.gemm.tiles import Form
 from pykittens.kernels.gemm.vectors import gemm_vectors
-from pykittens.kernels.limits import limits_of
 from pykittens.kernels.lines import in_lines
 from pykittens.kernels.plan import Plan, PlanStep
 from pykittens.kernels.workspace import Scratch
@@ -285,12 +284,10 @@ class GemmCall:
         """The partial sums that the blocks of a split product exchange, and the states of its tiles."""
         if config.splits == 1:
             return {}
-        shape, blocks = self.shape, limits_of(self.arrays.like).multiprocessors
-        tiles = tail_of(config, shape, blocks) if config.tail else work(config, shape)[0]
-        height = max(tiles, 1) * config.splits * config.rows * (1 + shape.gated) * config.parts
-        # The kernel cuts a tail for as many blocks as have states.
-        states = blocks // config.cluster * config.cluster if config.tail else max(tiles, 1)
-        flags = states * config.consumers
+        shape = self.shape
+        tiles = max(work(config, shape)[0], 1)
+        height = tiles * config.splits * config.rows * (1 + shape.gated) * config.parts
+        flags = tiles * config.consumers
         return {
             "partials": Scratch((height, config.out_cols)),
             "flags": Scratch((flags,), flags=True),

@@ -17,7 +17,6 @@ from pykittens.kernels.gemm.config import (
     blocks_together,
     few_rows,
     loading_registers,
-    tail_of,
     takes_vectors,
     work,
 )
@@ -28,10 +27,10 @@ MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
 CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
 WIDEST = 256  # columns of a tile
-LEAST_SPLIT, MOST_PARTS = 128 * 128, 6  # elements of a tile of a tail, and blocks that share it
 DEEPER = (
-    96  # rows of a stage for which its loads by lanes are so few that longer rows are a candidate
+    96  # rows of a stage of which lanes load so few pieces that twice as long rows are a candidate
 )
+LONGEST = 256  # elements of a row of a stage, which may be as many rows of a box
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -79,8 +78,7 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
     # Rows that the copy engine reaches stay with it: it has more in flight than lanes.
     vectors = [c for c in by_vectors(shape, limits) if steps_of_rows(c, shape)[0] < 16]
-    every = [*ranked, *_sharing(ranked[:CLOSE], shape), *vectors]
-    return tuple(sorted([*every, *_with_tails(every, shape, limits)], key=cost))
+    return tuple(sorted([*ranked, *_sharing(ranked[:CLOSE], shape), *vectors], key=cost))
 
 
 def _alone(shape: GemmShape, limits: Limits) -> Config:
@@ -139,8 +137,9 @@ def _reaching(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             # Products that wait for scales take the registers.
             if loads and not shape.blocks and loading_registers(more, 1 + shape.gated):
                 yield more
+                deeper = replace(more, depth=2 * c.depth, stages=c.stages // 2)
                 if sum(c.sides(shape.gated)) <= DEEPER and c.stages >= 4:
-                    yield replace(more, depth=2 * c.depth, stages=c.stages // 2)
+                    yield from [deeper] * (deeper.depth <= LONGEST * shape.bytes)
 
 
 def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
@@ -153,23 +152,6 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             shared = len(copied) < len(apart) and c.splits == 1 and reached
             yield from [made] * bool(copied)
             yield from (replace(made, cluster=2, cluster_axis=x) for x in (0, 1) if shared)
-
-
-def _with_tails(configs: list[Config], shape: GemmShape, limits: Limits) -> Iterator[Config]:
-    """The configurations with large tiles whose last round is split, in the ways that shorten it most."""
-    if not shape.may_swap or shape.blocks:
-        return
-    for c in configs:
-        count = tail_of(c, shape, limits.multiprocessors)
-        by_lanes = min(steps_of_rows(c, shape)) < 16  # which take the registers
-        if c.rows * c.cols < LEAST_SPLIT or c.splits > 1 or c.turns or by_lanes or not count:
-            continue
-        shortest = 1.0
-        for splits in range(2, min(MOST_PARTS, work(c, shape)[1] // 4) + 1):
-            rounds = -(-count * splits // limits.multiprocessors)
-            if rounds / splits < shortest:
-                shortest = rounds / splits
-                yield replace(c, splits=splits, tail=True, overlap=False)
 
 
 def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:

@@ -31,12 +31,11 @@ class Config:
     parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows of tiles
     that are processed together. turns: the warpgroups store one after another, so that one multiplies meanwhile. swap:
     the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
-    tail: only the tiles of the last round are split, which are too few for all blocks. overlap: a launch may start
-    before the previous one has ended. warpgroups: for targets whose warpgroups multiply together, else for those whose
-    warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so that rows start at lines of
-    128 bytes; a gate goes with b. loaders: warps that load rows which the copy engine does not reach. vectors: warps
-    that multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any address, as vectors in place of
-    tiles on the tensor cores.
+    overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
+    together, else for those whose warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so
+    that rows start at lines of 128 bytes; a gate goes with b. loaders: warps that load rows which the copy engine does
+    not reach. vectors: warps that multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any
+    address, as vectors in place of tiles on the tensor cores.
     """
 
     rows: int
@@ -52,7 +51,6 @@ class Config:
     turns: bool = False
     swap: bool = False
     splits: int = 1
-    tail: bool = False
     overlap: bool = False
     warpgroups: bool = True
     copied: tuple[str, ...] = ()
@@ -160,15 +158,8 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
             "a configuration with `swap` computes the transposed product, which has no `row_sums` and "
             "`column_sums` and takes no `epilogue`"
         )
-    if c.splits > 1 and c.cluster > 1 and not c.tail:
-        raise refuse(
-            "a configuration has `splits` or a `cluster`, not both, unless it has a `tail`"
-        )
-    if c.tail and (c.splits == 1 or c.turns or not shape.may_swap):
-        raise refuse(
-            "a configuration with a `tail` has `splits` and no `turns`, and computes a product without `row_sums`, "
-            "`column_sums` and `epilogue`"
-        )
+    if c.splits > 1 and c.cluster > 1:
+        raise refuse("a configuration has `splits` or a `cluster`, not both")
     if c.loaders not in COPY_WARPS:
         raise refuse(f"`loaders` of `config` must be one of {COPY_WARPS}, not {c.loaders}")
     if c.vectors:
@@ -222,8 +213,6 @@ def blocks_together(config: Config, few: int, products: int, operands: int) -> i
 
 def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:
     """The configuration with few enough splits that all blocks of a launch can run at once: no block waits long."""
-    if config.tail:
-        return config
     tiles, _ = work(config, shape)
     return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
 
@@ -253,12 +242,6 @@ def scaled(config: Config, shape: GemmShape) -> int:
 def extents(config: Config, shape: GemmShape) -> tuple[int, int]:
     """Rows and columns of the product that is computed: the transposed one with `swap`."""
     return (shape.n, shape.m) if config.swap else (shape.m, shape.n)
-
-
-def tail_of(config: Config, shape: GemmShape, multiprocessors: int) -> int:
-    """The number of tiles in the last round, if they do not fill it: those that a configuration with `tail` splits."""
-    clusters = multiprocessors // config.cluster
-    return work(config, shape)[0] // config.cluster % clusters * config.cluster
 
 
 def work(config: Config, shape: GemmShape) -> tuple[int, int]:

@@ -20,7 +20,6 @@ from pykittens.kernels.gemm.config import (
     few_rows,
     loads_together,
     scaled,
-    tail_of,
     work,
 )
 from pykittens.kernels.limits import Limits
@@ -103,21 +102,17 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
         return 0.0
     if c.vectors:
         return _by_vectors(c, s, r, limits)
-    split = tail_of(c, s, blocks) if c.tail else tiles if c.splits > 1 else 0
-    parts = tiles + split * (c.splits - 1)
-    loaded, waves = _loaded(c, s, r), parts / blocks
-    rounds = -(-(tiles - split) // blocks), -(-split * c.splits // blocks)
-    cycles = rounds[0] * _tile(c, s, r, steps, loaded, waves)
-    if split:
-        cycles += rounds[1] * _tile(c, s, r, -(-steps // c.splits), loaded, waves)
-    compute = cycles / r.clock * (1 + r.clustered * (c.cluster > 1))
+    parts = tiles * c.splits
+    loaded, steps_of_part = _loaded(c, s, r), -(-steps // c.splits)
+    tile = _tile(c, s, r, steps_of_part, loaded, parts / blocks)
+    compute = -(-parts // blocks) * tile / r.clock * (1 + r.clustered * (c.cluster > 1))
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
     power *= 1 + r.narrow / c.cols + r.moved * loaded / (c.rows * c.cols * c.depth)
     memory = _memory(c, s, r, parts, limits)
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     outside = _outside(c, s) * steps / r.outside / r.clock
     visible = max(outside - r.hidden * longest, 0.0)
-    passed = _passed(c, r, split, 1 + s.gated) if split else 0.0
+    passed = _passed(c, r, tiles, 1 + s.gated) if c.splits > 1 else 0.0
     copied = _copies(c, s, r, limits) if c.copied else 0.0
     # A block with several tiles stays until the end of the launch, so the next one does not start earlier.
     earlier = r.overlap if c.overlap and tiles <= blocks else 0.0

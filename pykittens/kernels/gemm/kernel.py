@@ -54,7 +54,7 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
     with pk.producer(registers=tiles.producer_registers, copy_warps=config.loaders):
         for index in tiles.schedule:
             task = tiles.task(index)
-            for k in pk.range(task.first, task.stop, tiles.stride):
+            for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.fill() as s:
                     tiles.load(s, task, k)
             for part in range(tiles.parts):
@@ -66,17 +66,17 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
         for index in tiles.schedule:
             task = tiles.task(index)
             sums, scales = tiles.zeros(), tiles.scales(task, w, task.first)
-            for k in pk.range(task.first, task.stop, tiles.stride):
+            for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.drain() as s:
                     sums, pending = tiles.multiply(s, w, sums, k, scales)
-                ahead = tiles.scales(task, w, k + tiles.stride)
+                ahead = tiles.scales(task, w, k + config.splits)
                 sums, scales = tiles.added(sums, pending), ahead
             with pk.in_turn() if config.turns else nullcontext():
-                if task.is_whole:
-                    finish(tiles, inputs, outputs, task, w, sums)
-                else:
+                if config.splits > 1:
                     before = store_partials(tiles, task, w, sums)
                     finish_split(tiles, outputs, task, w, before)
+                else:
+                    finish(tiles, inputs, outputs, task, w, sums)
 
 
 @pk.function

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +40,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Task:
-    """A tile of the product, and the steps along k that a block does for it, from `first` on.
+    """A tile of the product, and the steps along k that a block does for it: every `splits`-th step from `first` on.
 
-    split: the index of the block among the blocks of the tile. number: that of the tile among those that are split.
-    is_whole: whether this block does all steps.
+    split: the index of the block among the blocks of the tile.
     """
 
     lead: tuple[Any, ...]
@@ -53,8 +51,6 @@ class Task:
     first: Any
     stop: Any
     split: Any = 0
-    number: Any = 0
-    is_whole: Any = True
 
 
 class Tiling:
@@ -83,12 +79,7 @@ class Tiling:
         self.scaling = Scales(given, config, self.depth) if "row_blocks" in given else None
         tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
         self.tiles, self.lead = tiles, c.shape[:-2]
-        # Blocks of a split tile take every `splits`-th step, those of a tail's tile neighbouring ones.
-        self.stride = 1 if config.tail else config.splits
-        if config.tail:
-            self.schedule = self._tail_tiles()
-        else:
-            self.schedule = self._split_tiles() if config.splits > 1 else self._whole_tiles()
+        self.schedule = self._split_tiles() if config.splits > 1 else self._whole_tiles()
 
     def _whole_tiles(self) -> Any:
         """The indices of a block's tiles, in bands of rows."""
@@ -109,62 +100,12 @@ class Tiling:
         split, *lead, at_col, at_row = pk.grid(self.config.splits, *self.lead, col, row)
         return [(*lead, at_row, at_col, split)]
 
-    def _tail_tiles(self) -> Any:
-        """Numbers of tasks: tiles for as many rounds as they fill, then, split by split, parts of the others.
-
-        Blocks of a cluster have neighbours, which are numbered as one.
-        """
-        cluster, axis = self.config.cluster, self.config.cluster_axis
-        self.units = tuple(
-            pk.cdiv(x, cluster if i == axis else 1) for i, x in enumerate(self.tiles)
-        )
-        at_once, count = self._states // cluster, math.prod((*self.lead, *self.units))
-        self.rest = count % at_once
-        self.whole = count - self.rest
-        tasks = self.whole + self.rest * self.config.splits
-        return pk.persistent((tasks * cluster,), cluster=cluster)
-
-    @property
-    def _states(self) -> Any:
-        """The tiles that have a state."""
-        return self.given["flags"].shape[0] // self.config.consumers
-
     def task(self, index: Any) -> Task:
         """The tile with these indices, and the steps of it that this block does."""
-        if self.config.tail:
-            return self._task_of(index[0])
         if self.config.splits == 1:
             return Task(index[:-2], index[-2], index[-1], 0, self.steps)
         *lead, row, col, split = index
-        number: Any = 0
-        for extent, at in zip((*self.lead, *self.tiles), (*lead, row, col), strict=True):
-            number = number * extent + at
-        return Task(tuple(lead), row, col, split, self.steps, split, number, False)
-
-    def _task_of(self, index: Any) -> Task:
-        """The task with a number. Within a band of rows, tiles go down each column."""
-        cluster, axis, (high, wide) = self.config.cluster, self.config.cluster_axis, self.units
-        member, unit = index % cluster, index // cluster
-        is_whole, after, rest = unit < self.whole, unit - self.whole, pk.maximum(self.rest, 1)
-        split, number = after // rest, after % rest
-        unit = pk.where(is_whole, unit, self.whole + number)
-        each = pk.cdiv(self.steps, self.config.splits)
-        first = pk.where(is_whole, 0, split * each)
-        stop = pk.where(is_whole, self.steps, pk.minimum(first + each, self.steps))
-        batch, unit = unit // (high * wide), unit % (high * wide)
-        lead: list[Any] = []
-        for extent in reversed(self.lead):
-            lead.insert(0, batch % extent)
-            batch = batch // extent
-        band = self.config.band
-        top = unit // (band * wide) * band
-        tall, within = pk.minimum(high - top, band), unit - top * wide
-        row, col = (
-            x * cluster + member if i == axis else x
-            for i, x in enumerate((top + within % tall, within // tall))
-        )
-        number = number * cluster + member
-        return Task(tuple(lead), row, col, first, stop, split, number, is_whole)
+        return Task(tuple(lead), row, col, split, self.steps, split)
 
     def stage(self) -> dict[str, Any]:
         """The shared tiles of a stage, by name."""
@@ -184,7 +125,7 @@ class Tiling:
                 pk.load_async(tile, self._part(name, tensor, task, k), multicast=shared)
                 if not tensor.type.aligned and self.config.warpgroups:
                     # Lanes have few loads in flight at a time: what they load comes from the L2 cache.
-                    ahead = k + -(-AHEAD // tile.type.bytes) * self.stride
+                    ahead = k + -(-AHEAD // tile.type.bytes) * self.config.splits
                     part = self._part(name, tensor, task, ahead)
                     pk.prefetch(part, rows=tile.rows, cols=tile.cols)
         if self.scaling is not None:
@@ -334,12 +275,20 @@ class Tiling:
 
     def state(self, task: Task, w: Any) -> Any:
         """How far the blocks of a split tile are with a warpgroup's rows."""
-        return self.given["flags"][task.number * self.config.consumers + w]
+        return self.given["flags"][self._number(task) * self.config.consumers + w]
 
     def partial(self, task: Task, split: Any, w: Any, of: int, part: Any) -> Any:
         """The memory of a part of a block's partial sums, contiguous; `of` is the index of the product."""
-        slot = (task.number * self.config.splits + split) * self.config.consumers + w
+        slot = (self._number(task) * self.config.splits + split) * self.config.consumers + w
         return self.given["partials"][(slot * self.products + of) * self.parts + part, 0]
+
+    def _number(self, task: Task) -> Any:
+        number: Any = 0
+        for extent, at in zip(
+            (*self.lead, *self.tiles), (*task.lead, task.row, task.col), strict=True
+        ):
+            number = number * extent + at
+        return number
 
 
 @pk.function
