@@ -10,8 +10,6 @@ from pykittens.kernels.epilogue import Epilogue, OutputRegion
 from pykittens.kernels.gemm.config import Config, loading_registers
 from pykittens.kernels.gemm.scales import Scales
 
-AHEAD = 2**15  # bytes that are on their way to the L2 cache for a multiprocessor whose lanes load
-
 MULTIPLY = {
     (False, False): pk.mma_AB,
     (False, True): pk.mma_ABt,
@@ -123,11 +121,6 @@ class Tiling:
             for i, tensor in enumerate(tensors):
                 tile = getattr(s, f"{name}{i or ''}")
                 pk.load_async(tile, self._part(name, tensor, task, k), multicast=shared)
-                if not tensor.type.aligned and self.config.warpgroups:
-                    # Lanes have few loads in flight at a time: what they load comes from the L2 cache.
-                    ahead = k + -(-AHEAD // tile.type.bytes) * self.config.splits
-                    part = self._part(name, tensor, task, ahead)
-                    pk.prefetch(part, rows=tile.rows, cols=tile.cols)
         if self.scaling is not None:
             self.scaling.load(s, task, k)
 

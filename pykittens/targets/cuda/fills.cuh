@@ -6,18 +6,20 @@ DEVICE u32 bytes_between(int low, int high) {
     const u32 from = low <= 0 ? ~0u : low < 4 ? ~0u << low * 8 : 0, before = high >= 4 ? ~0u : high > 0 ? ~(~0u << high * 8) : 0;
     return from & before;
 }
-// Whether all elements of a tile are there, and all granules inside the matrix.
-template <int ROWS, int COLS, class T> DEVICE bool is_inside(const T* from, i64 stride, int row, int col, int rows, int cols) {
-    const T *const corner = from + (row * stride + col), *const last = corner + ((ROWS - 1) * stride + COLS);
+// How a tile lies in its matrix. INSIDE: all elements are there, and all granules of them in the matrix. WIDE: rows may lie
+// outside, but of the others that is so.
+enum Fit { EDGE, WIDE, INSIDE };
+template <int ROWS, int COLS, class T> DEVICE Fit fit_of(const T* from, i64 stride, int row, int col, int rows, int cols) {
+    const int first = max(row, 0), last = min(row + ROWS, rows) - 1;
+    const u64 start = (u64)(from + (first * stride + col)), stop = (u64)(from + (last * stride + (col + COLS)));
     const u64 end = (u64)(from + ((rows - 1) * stride + cols));
-    const bool inside = row >= 0 && row + ROWS <= rows && col >= 0 && col + COLS <= cols;
-    return inside && (u64)corner / 16 * 16 >= (u64)from && ((u64)last + 15) / 16 * 16 <= end;
+    if (col < 0 || col + COLS > cols || start / 16 * 16 < (u64)from || (stop + 15) / 16 * 16 > end) return EDGE;
+    return last - first == ROWS - 1 ? INSIDE : WIDE;
 }
-// The pieces of a lane of a tile of ROWS x COLS that THREADS, which are ALIKE, copy to shared memory. WHOLE: the tile is
-// inside; else each piece finds out what is there, and elements next to the ends of the matrix are copied last. The
-// granules of MOST pieces, from piece i on, are loaded before the first is shifted. `at` goes on with the loads: to hold
+// The pieces of a lane of a tile of ROWS x COLS that THREADS, which are ALIKE, copy to shared memory. At an EDGE each piece
+// finds out what is there, and elements next to the ends of the matrix are copied last. The granules of MOST pieces, from piece i on, are loaded before the first is shifted. `at` goes on with the loads: to hold
 // its first value as well would take registers.
-template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T> struct Alike {
+template <Fit FIT, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T> struct Alike {
     static_assert(Shares<COLS, SWIZZLE, THREADS, sizeof(T)>::ALIKE, "pieces at several skews or places of the swizzle");
     static constexpr int SIZE = sizeof(T), ELEMENTS = 16 / SIZE;
     static constexpr int PIECES = Shares<COLS, SWIZZLE, THREADS, SIZE>::PIECES, BETWEEN = Shares<COLS, SWIZZLE, THREADS, SIZE>::BETWEEN;
@@ -37,12 +39,13 @@ template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, cl
         UNROLL for (int k = 0; k < 4; ++k) inside[k] = bytes_between(low - 4 * k, high - 4 * k);
     }
     DEVICE bool is_held(int i) const { return ROWS % (BETWEEN * TOGETHER) == 0 || top + i * BETWEEN < ROWS; }
-    DEVICE bool is_there(int i) const { return is_held(i) && low < high && is_below(row + top + i * BETWEEN, rows); }
+    DEVICE bool is_there(int i) const { return is_held(i) && (FIT == INSIDE || (FIT == WIDE || low < high) && is_below(row + top + i * BETWEEN, rows)); }
     DEVICE bool is_reached(const char* granule) const { return granule >= from && granule + (skew ? 32 : 16) <= end; }
     DEVICE u32 load(u32 (&x)[TOGETHER][8], int i) {
         u32 loaded = 0;
         UNROLL for (int j = 0; j < TOGETHER; ++j, at += step) {
-            if (WHOLE ? is_held(i + j) : is_there(i + j) && is_reached(at)) {
+            if (FIT == WIDE) UNROLL for (int k = 0; k < 8; ++k) x[j][k] = 0;
+            if (is_there(i + j) && (FIT != EDGE || is_reached(at))) {
                 loaded |= 1u << j;
                 move_in<16>(x[j], at);
                 if (skew) move_in<16>(x[j] + 4, at + 16);
@@ -53,12 +56,12 @@ template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, cl
     DEVICE void keep(u32 (&x)[TOGETHER][8], u32 loaded, int i) const {
         UNROLL for (int j = 0; j < TOGETHER; ++j) {
             shift_down<SIZE, 16>(x[j], skew);
-            if (!WHOLE) UNROLL for (int k = 0; k < 4; ++k) x[j][k] = loaded >> j & 1 ? x[j][k] & inside[k] : 0;
+            if (FIT == EDGE) UNROLL for (int k = 0; k < 4; ++k) x[j][k] = loaded >> j & 1 ? x[j][k] & inside[k] : 0;
             if (is_held(i + j)) keep_piece(to + (i + j) * BETWEEN * SWIZZLE, x[j][0], x[j][1], x[j][2], x[j][3]);
         }
     }
     DEVICE void keep_rest(const char* granule) const {
-        if (!WHOLE) NO_UNROLL for (int i = 0; i < TIMES; ++i, granule += step) {
+        if (FIT == EDGE) NO_UNROLL for (int i = 0; i < TIMES; ++i, granule += step) {
             if (!is_there(i) || is_reached(granule)) continue;
             NO_UNROLL for (int k = low; k < high; k += SIZE) store_shared(to + i * BETWEEN * SWIZZLE + k, *(const T*)(granule + skew + k));
         }
@@ -75,25 +78,25 @@ template <bool WHOLE, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, cl
 // The copy of a tile by THREADS that are ALIKE, in two halves: loads start where it is declared, and `keep` ends it. A lane
 // has the pieces of several tiles in flight between them.
 template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T> struct InFlight {
-    template <bool WHOLE> using Own = Alike<WHOLE, ROWS, COLS, SWIZZLE, THREADS, ROWS, T>;
+    template <Fit FIT> using Own = Alike<FIT, ROWS, COLS, SWIZZLE, THREADS, ROWS, T>;
     u32 to, byte, panel_bytes;
     const T* from;
     i64 stride;
     int row, col, rows, cols, thread;
-    bool whole;
-    u32 loaded, x[Own<true>::TIMES][8];
+    Fit fit;
+    u32 loaded, x[Own<EDGE>::TIMES][8];
 
-    template <bool WHOLE> DEVICE Own<WHOLE> own() const { return Own<WHOLE>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread); }
+    template <Fit FIT> DEVICE Own<FIT> own() const { return Own<FIT>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread); }
     DEVICE InFlight(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread)
         : to(to), byte(byte), panel_bytes(panel_bytes), from(from), stride(stride), row(row), col(col), rows(rows), cols(cols), thread(thread) {
-        whole = is_inside<ROWS, COLS>(from, stride, row, col, rows, cols);
-        loaded = whole ? own<true>().load(x, 0) : own<false>().load(x, 0);
+        fit = fit_of<ROWS, COLS>(from, stride, row, col, rows, cols);
+        loaded = fit == INSIDE ? own<INSIDE>().load(x, 0) : fit == WIDE ? own<WIDE>().load(x, 0) : own<EDGE>().load(x, 0);
     }
     DEVICE void keep() {
-        if (whole) {
-            own<true>().keep(x, loaded, 0);
+        if (fit != EDGE) {
+            own<INSIDE>().keep(x, loaded, 0);
         } else {
-            const Own<false> edge = own<false>();
+            const Own<EDGE> edge = own<EDGE>();
             edge.keep(x, loaded, 0);
             edge.keep_rest(edge.at);
         }
@@ -106,14 +109,14 @@ template <int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
 DEVICE void copy_in_skewed(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
     constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / 16, ELEMENTS = 16 / SIZE, TIMES = (ROWS * PIECES + THREADS - 1) / THREADS;
     if constexpr (Shares<COLS, SWIZZLE, THREADS, SIZE>::ALIKE) {
-        if (is_inside<ROWS, COLS>(from, stride, row, col, rows, cols))
-            Alike<true, ROWS, COLS, SWIZZLE, THREADS, MOST, T>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread).copy();
+        if (fit_of<ROWS, COLS>(from, stride, row, col, rows, cols) == INSIDE)
+            Alike<INSIDE, ROWS, COLS, SWIZZLE, THREADS, MOST, T>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread).copy();
         else
-            Alike<false, ROWS, COLS, SWIZZLE, THREADS, MOST, T>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread).copy();
+            Alike<EDGE, ROWS, COLS, SWIZZLE, THREADS, MOST, T>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread).copy();
         return;
     }
     const char* const end = (const char*)(from + ((rows - 1) * stride + cols));
-    const bool whole = is_inside<ROWS, COLS>(from, stride, row, col, rows, cols);
+    const bool whole = fit_of<ROWS, COLS>(from, stride, row, col, rows, cols) == INSIDE;
     // Of pieces that are not alike lanes hold addresses, too: with more of them in flight, registers are spilled.
     constexpr int MANY = MOST < 4 ? MOST : 4, TOGETHER = TIMES < MANY ? TIMES : MANY;
     constexpr bool EVEN = ROWS * PIECES % (THREADS * TOGETHER) == 0;
