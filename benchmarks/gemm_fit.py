@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
 
+from pykittens.kernels.gemm.choose import candidates  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
 from pykittens.kernels.gemm.estimate import RATES, Rates, estimate  # noqa: E402
 from pykittens.kernels.limits import Limits  # noqa: E402
@@ -69,7 +70,7 @@ class Measured:
 
 
 def read(paths: Sequence[Path]) -> list[Measured]:
-    """The shapes of some files that have several candidates, of configurations that there still are."""
+    """The shapes of some files that have several candidates; neighbours of these are left out."""
     names = {f.name for f in fields(Config)}
     found, files = [], [json.loads(path.read_text()) for path in paths]
     for row, limits in ((r, Limits(**f["limits"])) for f in files for r in f["rows"]):
@@ -78,11 +79,11 @@ def read(paths: Sequence[Path]) -> list[Measured]:
             for n, c in row["configs"].items()
             if c.keys() <= names
         }
-        # Clusters of more than two are measured, but never picked.
-        known = [(configs[n], us) for n, us in row["us"].items() if n in configs]
-        times = tuple((c, us) for c, us in known if c.cluster <= 2)
+        shape = GemmShape(**row["shape"])
+        known = {configs[n]: us for n, us in row["us"].items() if n in configs}
+        times = tuple((c, known[c]) for c in candidates(shape, limits) if c in known)
         if len(times) > 1:
-            found.append(Measured(GemmShape(**row["shape"]), limits, times))
+            found.append(Measured(shape, limits, times))
     return found
 
 

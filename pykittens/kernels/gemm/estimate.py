@@ -45,7 +45,7 @@ class Rates:
     shared: float = 71  # the same if all of them load
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
-    lane_wait: float = 1400
+    lane_wait: float = 1750
     lane_piece: float = 45
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
     outside: float = 24.6
@@ -61,7 +61,7 @@ class Rates:
     tile: float = 145  # cycles of a tile beside its steps and elements
     part: float = 188  # cycles of a part of the columns that is stored
     store: float = 0.069  # cycles of an element that is stored
-    lane_store: float = 0.1  # more if lanes store it, to rows at any address
+    lane_store: float = 0.2  # more if lanes store it, to rows at any address
     operand: float = 0.03  # more with operands of the epilogue or an activation
     turns: float = 0.021  # less if warpgroups store in turns, and the next tile hides it
     scales: float = 140  # cycles of a product that is scaled, beside its elements
@@ -79,16 +79,16 @@ class Rates:
     passed: float = 1.4e-6  # microseconds of a sum that is exchanged by all blocks
     added: float = 6.0e-5  # microseconds of a sum that a block adds
     clustered: float = 0.085  # the part by which blocks of a cluster wait for each other
-    join: float = 0.5  # microseconds in which the blocks of clusters start and end together
+    join: float = 0.2  # microseconds in which the blocks of clusters start and end together
 
-    # Products by vectors: instructions of a warp, counted in the machine code; the rest is assumed.
-    row_part: float = 75  # for a part of a row at any address
-    row_piece: float = 30  # for each 512 bytes of it
-    row_product: float = 8.5  # for their product with one of the few rows
-    row_few: float = 9  # for the same bytes of one of the few rows, for all rows of a warp
+    # Products by vectors, fitted to 25 measured ones of 1 to 8 rows: instructions of a warp.
+    row_part: float = 66  # for a part of a row at any address
+    row_piece: float = 12  # for each 512 bytes of it
+    row_product: float = 52  # for their product with one of the few rows
+    row_few: float = 24  # for the same bytes of one of the few rows, for all rows of a warp
     row_slots: float = 3  # instructions per cycle
     row_latency: float = 700  # cycles of a load from the L2 cache
-    row_loads: float = 0.93  # the part of the memory's rate for products that loads of lanes reach
+    row_loads: float = 0.78  # the part of the memory's rate for products that loads of lanes reach
 
 
 RATES = Rates()
