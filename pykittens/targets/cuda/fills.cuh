@@ -6,19 +6,20 @@ DEVICE u32 bytes_between(int low, int high) {
     const u32 from = low <= 0 ? ~0u : low < 4 ? ~0u << low * 8 : 0, before = high >= 4 ? ~0u : high > 0 ? ~(~0u << high * 8) : 0;
     return from & before;
 }
-// How a tile lies in its matrix. INSIDE: all elements are there, and all granules of them in the matrix. WIDE: rows may lie
-// outside, but of the others that is so.
-enum Fit { EDGE, WIDE, INSIDE };
+// How a tile lies in its matrix. INSIDE: all elements are there, and all granules around them are in the matrix. CUT: rows or
+// columns lie outside, but all granules around the others are in the matrix.
+enum Fit { EDGE, CUT, INSIDE };
 template <int ROWS, int COLS, class T> DEVICE Fit fit_of(const T* from, i64 stride, int row, int col, int rows, int cols) {
-    const int first = max(row, 0), last = min(row + ROWS, rows) - 1;
-    const u64 start = (u64)(from + (first * stride + col)), stop = (u64)(from + (last * stride + (col + COLS)));
+    const int first = max(row, 0), last = min(row + ROWS, rows) - 1, left = max(col, 0), right = min(col + COLS, cols);
+    const u64 start = (u64)(from + (first * stride + left)), stop = (u64)(from + (last * stride + right));
     const u64 end = (u64)(from + ((rows - 1) * stride + cols));
-    if (col < 0 || col + COLS > cols || start / 16 * 16 < (u64)from || (stop + 15) / 16 * 16 > end) return EDGE;
-    return last - first == ROWS - 1 ? INSIDE : WIDE;
+    // A piece that is cut starts up to 16 bytes before its first element, and its granules are 32 bytes.
+    if ((left > col ? start - 32 : start / 16 * 16) < (u64)from || (right < col + COLS ? stop + 32 : (stop + 15) / 16 * 16) > end) return EDGE;
+    return last - first == ROWS - 1 && right - left == COLS ? INSIDE : CUT;
 }
-// The pieces of a lane of a tile of ROWS x COLS that THREADS, which are ALIKE, copy to shared memory. At an EDGE each piece
-// finds out what is there, and elements next to the ends of the matrix are copied last. The granules of MOST pieces, from piece i on, are loaded before the first is shifted. `at` goes on with the loads: to hold
-// its first value as well would take registers.
+// The pieces of a lane of a tile of ROWS x COLS that THREADS, which are ALIKE, copy to shared memory. At an EDGE elements next
+// to the ends of the matrix are copied last. The granules of MOST pieces, from piece i on, are loaded before the first is
+// shifted. `at` goes on with the loads: to hold its first value as well would take registers.
 template <Fit FIT, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T> struct Alike {
     static_assert(Shares<COLS, SWIZZLE, THREADS, sizeof(T)>::ALIKE, "pieces at several skews or places of the swizzle");
     static constexpr int SIZE = sizeof(T), ELEMENTS = 16 / SIZE;
@@ -39,12 +40,11 @@ template <Fit FIT, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class
         UNROLL for (int k = 0; k < 4; ++k) inside[k] = bytes_between(low - 4 * k, high - 4 * k);
     }
     DEVICE bool is_held(int i) const { return ROWS % (BETWEEN * TOGETHER) == 0 || top + i * BETWEEN < ROWS; }
-    DEVICE bool is_there(int i) const { return is_held(i) && (FIT == INSIDE || (FIT == WIDE || low < high) && is_below(row + top + i * BETWEEN, rows)); }
+    DEVICE bool is_there(int i) const { return is_held(i) && (FIT == INSIDE || low < high && is_below(row + top + i * BETWEEN, rows)); }
     DEVICE bool is_reached(const char* granule) const { return granule >= from && granule + (skew ? 32 : 16) <= end; }
     DEVICE u32 load(u32 (&x)[TOGETHER][8], int i) {
         u32 loaded = 0;
         UNROLL for (int j = 0; j < TOGETHER; ++j, at += step) {
-            if (FIT == WIDE) UNROLL for (int k = 0; k < 8; ++k) x[j][k] = 0;
             if (is_there(i + j) && (FIT != EDGE || is_reached(at))) {
                 loaded |= 1u << j;
                 move_in<16>(x[j], at);
@@ -56,12 +56,12 @@ template <Fit FIT, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class
     DEVICE void keep(u32 (&x)[TOGETHER][8], u32 loaded, int i) const {
         UNROLL for (int j = 0; j < TOGETHER; ++j) {
             shift_down<SIZE, 16>(x[j], skew);
-            if (FIT == EDGE) UNROLL for (int k = 0; k < 4; ++k) x[j][k] = loaded >> j & 1 ? x[j][k] & inside[k] : 0;
+            if (FIT != INSIDE) UNROLL for (int k = 0; k < 4; ++k) x[j][k] = loaded >> j & 1 ? x[j][k] & inside[k] : 0;
             if (is_held(i + j)) keep_piece(to + (i + j) * BETWEEN * SWIZZLE, x[j][0], x[j][1], x[j][2], x[j][3]);
         }
     }
     DEVICE void keep_rest(const char* granule) const {
-        if (FIT == EDGE) NO_UNROLL for (int i = 0; i < TIMES; ++i, granule += step) {
+        NO_UNROLL for (int i = 0; i < TIMES; ++i, granule += step) {
             if (!is_there(i) || is_reached(granule)) continue;
             NO_UNROLL for (int k = low; k < high; k += SIZE) store_shared(to + i * BETWEEN * SWIZZLE + k, *(const T*)(granule + skew + k));
         }
@@ -72,7 +72,7 @@ template <Fit FIT, int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class
             const u32 loaded = load(x, i);
             keep(x, loaded, i);
         }
-        keep_rest(at - (TIMES + TOGETHER - 1) / TOGETHER * TOGETHER * step);
+        if (FIT == EDGE) keep_rest(at - (TIMES + TOGETHER - 1) / TOGETHER * TOGETHER * step);
     }
 };
 // The copy of a tile by THREADS that are ALIKE, in two halves: loads start where it is declared, and `keep` ends it. A lane
@@ -90,15 +90,15 @@ template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T> struct InFlight
     DEVICE InFlight(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread)
         : to(to), byte(byte), panel_bytes(panel_bytes), from(from), stride(stride), row(row), col(col), rows(rows), cols(cols), thread(thread) {
         fit = fit_of<ROWS, COLS>(from, stride, row, col, rows, cols);
-        loaded = fit == INSIDE ? own<INSIDE>().load(x, 0) : fit == WIDE ? own<WIDE>().load(x, 0) : own<EDGE>().load(x, 0);
+        loaded = fit == INSIDE ? own<INSIDE>().load(x, 0) : fit == CUT ? own<CUT>().load(x, 0) : own<EDGE>().load(x, 0);
     }
     DEVICE void keep() {
-        if (fit != EDGE) {
+        if (fit == INSIDE) {
             own<INSIDE>().keep(x, loaded, 0);
         } else {
             const Own<EDGE> edge = own<EDGE>();
             edge.keep(x, loaded, 0);
-            edge.keep_rest(edge.at);
+            if (fit == EDGE) edge.keep_rest(edge.at);
         }
     }
 };
