@@ -27,9 +27,7 @@ MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
 CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
 WIDEST = 256  # columns of a tile
-DEEPER = (
-    96  # rows of a stage of which lanes load so few pieces that twice as long rows are a candidate
-)
+DEEPER = 96  # rows of a stage, of which lanes load so few pieces that they may be twice as long
 LONGEST = 256  # elements of a row of a stage, which may be as many rows of a box
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
@@ -254,6 +252,7 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
     for splits in _splits(c, shape, limits):
         # Parts so narrow that each block has one to finish; or a single part, for which no block waits.
         wide = c.cols == 32 or (piece % 32 == 0 and c.cols // 32 >= splits)
+        # Blocks that exchange sums end later if the next launch reads much beside them.
         short = c.overlap and _moved(shape) <= 3
         yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1, overlap=short)
 
