@@ -303,10 +303,8 @@ def tile_places(size, height, width):
 def offsets(name):
     """Where the bytes of a tile lie in shared memory, and the byte of its panel's rows at which its rows start."""
     height, width, size, _, owner, _ = TILES[name]
-    layout, (r, c) = (
-        SharedLayout(swizzle_for(owner, size), height, size),
-        np.indices((height, width)),
-    )
+    layout = SharedLayout(swizzle_for(owner, size), height, size)
+    r, c = np.indices((height, width))
     offset = layout.offset(r, (owner - width) + c)[..., None] + np.arange(size)
     # The view is of the last columns: its panel comes first here.
     panel = (owner - width) * size // layout.swizzle * layout.panel_bytes

@@ -136,8 +136,9 @@ def _reaching(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             if loads and not shape.blocks and loading_registers(more, 1 + shape.gated):
                 yield more
                 deeper = replace(more, depth=2 * c.depth, stages=c.stages // 2)
-                if sum(c.sides(shape.gated)) <= DEEPER and c.stages >= 4:
-                    yield from [deeper] * (deeper.depth <= LONGEST * shape.bytes)
+                few = sum(c.sides(shape.gated)) <= DEEPER and c.stages >= 4
+                if few and deeper.depth <= LONGEST * shape.bytes:
+                    yield deeper
 
 
 def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
