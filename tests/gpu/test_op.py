@@ -120,7 +120,7 @@ def test_a_tensor_that_a_repeated_launch_writes_is_declared():
 def test_a_profile_has_the_operator_and_its_kernel():
     x, scale = x_and_scale()
     scale_rows(x, scale)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         scale_rows(x, scale)
         torch.cuda.synchronize()
     names = [event.key for event in profile.key_averages()]
