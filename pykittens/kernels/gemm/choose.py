@@ -150,7 +150,15 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             reached = min(steps_of_rows(made, shape)) >= 16
             shared = len(copied) < len(apart) and c.splits == 1 and reached
             yield from [made] * bool(copied)
-            yield from (replace(made, cluster=2, cluster_axis=x) for x in (0, 1) if shared)
+            if shared:
+                ways = itertools.product((2, 4), (0, 1))
+                ways = (x for x in ways if _shares_evenly(made, *x))
+                yield from (replace(made, cluster=n, cluster_axis=x) for n, x in ways)
+
+
+def _shares_evenly(c: Config, cluster: int, axis: int) -> bool:
+    """Whether blocks of a cluster copy as many rows of the side that they share, in units of eight."""
+    return (c.cols, c.rows)[axis] % (8 * cluster) == 0
 
 
 def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
@@ -215,7 +223,11 @@ def _fits_registers(c: Config, shape: GemmShape) -> bool:
         return sums <= 64 * (128 if is_narrow else 160)
     # Operands of the epilogue and transposed bytes take registers, too.
     takes_more = _transposes_bytes(shape) or (shape.operands > 3 and shape.activation)
-    return sums <= 64 * ((96 if takes_more else 192) if is_narrow else (192 if takes_more else 256))
+    if takes_more or shape.gated:
+        most = (96 if takes_more else 192) if is_narrow else (192 if takes_more else 256)
+    else:
+        most = 192 if is_narrow else 384
+    return sums <= 64 * most
 
 
 def _transposes_bytes(shape: GemmShape) -> bool:
@@ -247,6 +259,10 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
             c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
     elif c.rows == 128 and c.cols >= 128 and not loads and width == 64 and shape.out_step >= 16:
         yield replace(c, out_stages=2, turns=True)
+    elif c.rows == 256 and c.cols >= 128 and piece % 32 == 0 and shape.out_step >= 16:
+        if not (loads or shape.gated):
+            one, two = (replace(c, out_cols=32, out_stages=n, turns=True) for n in (1, 2))
+            yield two if _stages(two, shape, limits) == _stages(one, shape, limits) else one
     elif shape.gated and (c.rows, c.cols) == (128, 128) and shape.out_bytes <= 2:
         yield replace(c, out_cols=c.cols, turns=True)
     yield c

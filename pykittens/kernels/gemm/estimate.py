@@ -79,6 +79,9 @@ class Rates:
     passed: float = 1.4e-6  # microseconds of a sum that is exchanged by all blocks
     added: float = 6.0e-5  # microseconds of a sum that a block adds
     clustered: float = 0.085  # the part by which blocks of a cluster wait for each other
+    reached: float = (
+        0.91  # the part of the multiprocessors that clusters of more than two blocks reach
+    )
     join: float = 0.2  # microseconds in which the blocks of clusters start and end together
 
     # Products by vectors, fitted to 25 measured ones of 1 to 8 rows: instructions of a warp.
@@ -97,6 +100,8 @@ RATES = Rates()
 def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RATES) -> float:
     """Estimated microseconds of a product."""
     c, s, r, blocks = config, shape, rates, limits.multiprocessors
+    if c.cluster > 2:
+        blocks = round(blocks * r.reached) // c.cluster * c.cluster
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0

@@ -33,8 +33,9 @@ from pykittens.types.dtypes import DType
 
 # The state of a warpgroup's rows of a split tile is an int32 that is 0 before a launch and after it. Bits 0 to 15: the
 # finishers that have left their shares to the block that stores last. From bit 16: the number of blocks that have
-# stored their partial sums. From bit 24: the number of shares that are finished.
-STORED, FINISHED = 2**16, 2**24
+# stored their partial sums. From bit 24: the number of shares that blocks have begun to finish. The first share takes
+# back what all others add, so the state is below 0 until the last share is begun, and nobody waits to set it to 0.
+STORED, BEGUN = 2**16, 2**24
 POLLS = 48  # about 30 microseconds: longer than blocks that run at once are apart
 
 
@@ -129,38 +130,47 @@ def finish_split(tiles: Tiling, outputs: Any, task: Task, w: Any, before: Any) -
     state, finishers, last = tiles.state(task, w), tiles.finishers, tiles.config.splits - 1
     if finishers == 1:
         if before >> 16 == last:
-            finish_part(tiles, outputs, task, w, 0)
             pk.signal(state, 0)
+            finish_part(tiles, outputs, task, w, 0)
     else:
-        shares = shares_to_finish(tiles, task, w, before)
+        shares, left = shares_to_finish(tiles, task, w, before)
         for finisher in pk.range(finishers):
             if (shares >> finisher) & 1 == 1:
+                begin_share(tiles, state, finisher, (left >> finisher) & 1)
                 for part in pk.range(finisher, tiles.parts, finishers):
                     finish_part(tiles, outputs, task, w, part)
-                if pk.atomic_add(state, FINISHED) >> 24 == finishers - 1:
-                    pk.signal(state, 0)
 
 
 @pk.function
-def shares_to_finish(tiles: Tiling, task: Task, w: Any, before: Any) -> Any:
-    """The shares of a tile that this block finishes: bit i for that of finisher i.
+def shares_to_finish(tiles: Tiling, task: Task, w: Any, before: Any) -> tuple[Any, Any]:
+    """The shares of a tile that this block finishes, and those of them that had been left: bit i for finisher i.
 
     The blocks of the last splits are the finishers: if not all blocks run at once, those start last.
     """
     state, splits, finishers = tiles.state(task, w), tiles.config.splits, tiles.finishers
     own = (1 << (splits - 1 - task.split)) & (2**finishers - 1)
-    shares = own
+    shares, left = own, 0
     if before >> 16 == splits - 1:
-        shares = own | before & (STORED - 1)
+        left = before & (STORED - 1)
+        shares = own | left
     elif own != 0:
         found, polls = before, 0
-        while found < splits * STORED and polls < POLLS:
+        while 0 <= found < splits * STORED and polls < POLLS:
             found, polls = pk.atomic_load(state), polls + 1
-        if found < splits * STORED:
-            found = pk.atomic_or(state, own)
-        if found < splits * STORED:
+        if 0 <= found < splits * STORED:
+            found, left = pk.atomic_or(state, own), own
+        if 0 <= found < splits * STORED:
             shares = 0  # the block that stores last finds the bit
-    return shares
+    return shares, left
+
+
+@pk.function
+def begin_share(tiles: Tiling, state: Any, finisher: Any, left: Any) -> None:
+    """Count a share as begun, and take its bit back if it had been left to the block that stored last."""
+    others, first = tiles.finishers - 1, 0
+    if finisher == 0:
+        first = (others + 1) * BEGUN + tiles.config.splits * STORED
+    pk.signal(state, BEGUN - first - (left << finisher), op="add")
 
 
 @pk.function
