@@ -148,7 +148,7 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
         for copied in _some(apart):
             made = replace(c, copied=tuple(sorted({*c.copied, *copied})))
             reached = min(steps_of_rows(made, shape)) >= 16
-            shared = len(copied) < len(apart) and c.splits == 1 and reached
+            shared = c.splits == 1 and reached
             yield from [made] * bool(copied)
             if shared:
                 ways = itertools.product((2, 4), (0, 1))

@@ -61,6 +61,24 @@ def _wait_for_flight(e: CudaEmitter, node: Acquire, position: str) -> None:
     e.line(f"barrier_wait({ring}_full + 8 * {before}.stage, {before}.phase{debug});")
 
 
+def wait_for_returns(e: CudaEmitter) -> None:
+    """Wait at the end of a role until all blocks of the cluster have given back the stages that it has filled.
+
+    A block must not end while others may signal its barriers.
+    """
+    for (pipeline, side), position in e.turns.items():
+        if side != "fill" or not is_multicast(e.kernel, pipeline):
+            continue
+        e.at(pipeline.loc)
+        awaited = (
+            f"the end of `{literal(pipeline.name)}` at {{loc}}: stage {{0}} to be free, phase {{1}}"
+        )
+        debug = wait_arguments(e, awaited, f"{position}.stage", f"{position}.phase ^ 1")
+        with e.braces(f"for (int i = 0; i < {pipeline.stages}; ++i, {position}.next()) {{"):
+            empty = f"{e.rings[pipeline]}_empty + 8 * {position}.stage"
+            e.line(f"barrier_wait({empty}, {position}.phase ^ 1{debug});")
+
+
 @PIPELINE.lower("is_full")
 def is_full(e: CudaEmitter, call: Call) -> None:
     """One lane asks, so that all have the same answer."""

@@ -28,6 +28,7 @@ from pykittens.targets.cuda import semaphores
 from pykittens.targets.cuda.allocation import Allocation, check_shared, layout_shared
 from pykittens.targets.cuda.debug import begin_debug, enter_debug
 from pykittens.targets.cuda.emitter import CudaEmitter
+from pykittens.targets.cuda.pipeline import wait_for_returns
 from pykittens.targets.cuda.stages import arrivals
 from pykittens.targets.cuda.tickets import readers
 from pykittens.targets.cuda.turns import shared_turns
@@ -302,9 +303,6 @@ def _roles(e: CudaEmitter) -> None:
         _branches(e, working, "} else ")
     else:
         _branches(e, assigned, "")
-    if e.kernel.cluster > 1:
-        # No block may end while another one may signal its barriers.
-        e.line("cluster_sync();")
 
 
 def _service_warpgroups(e: CudaEmitter, service: list[Team], closed: bool) -> None:
@@ -376,6 +374,7 @@ def _role(e: CudaEmitter, team: Team) -> None:
     if waits:
         e.waits_before = {*_first_needs(role.body, e.kernel)}
     e.block(role.body)
+    wait_for_returns(e)
     if waits and not any(_needs_earlier(n, e.kernel) for r in e.kernel.roles for n in r.body.nodes):
         # The next launch waits for this one alone, which must not end before earlier ones.
         e.line("earlier_launches_wait();")
