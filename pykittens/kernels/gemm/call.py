@@ -240,7 +240,7 @@ class GemmCall:
         """The constants of the kernel in a configuration."""
         options, given = self.options, self.arrays.given
         names = [name for name in OPERANDS if name in given] + self.function_operands + self.sums
-        names += ["partials", "flags"] if config.splits > 1 else []
+        names += ["partials", "flags"] if config.splits > 1 and not config.exchanges else []
         epilogue = Epilogue(tuple(names), options.activation, options.epilogue)
         transposed = self.a_is_transposed, self.b_is_transposed
         if config.swap:
@@ -281,8 +281,8 @@ class GemmCall:
         return {name: Scratch((*self.lead, *shapes[name])) for name in self.sums}
 
     def _split_scratch(self, config: Config) -> dict[str, Scratch]:
-        """The partial sums that the blocks of a split product exchange, and the states of its tiles."""
-        if config.splits == 1:
+        """The partial sums that the blocks of a split product exchange through memory, and the states of its tiles."""
+        if config.splits == 1 or config.exchanges:
             return {}
         shape = self.shape
         tiles = max(work(config, shape)[0], 1)

@@ -20,8 +20,9 @@ from pykittens.kernels.gemm.config import (
     takes_vectors,
     work,
 )
-from pykittens.kernels.gemm.estimate import estimate, steps_of, steps_of_rows
+from pykittens.kernels.gemm.estimate import RATES, estimate, steps_of, steps_of_rows
 from pykittens.kernels.limits import Limits, first_that_fits
+from pykittens.lang.grid import CLUSTERS
 
 MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
@@ -63,7 +64,11 @@ def fitted(config: Config, shape: GemmShape, limits: Limits) -> Config | None:
 
 def _stages(config: Config, shape: GemmShape, limits: Limits) -> int:
     """The number of a configuration's stages that shared memory holds."""
-    room = limits.shared_bytes - joining(config, shape) - config.other_bytes(shape.out_bytes)
+    room = (
+        limits.shared_bytes
+        - joining(config, shape)
+        - config.other_bytes(shape.out_bytes, shape.gated)
+    )
     return min(room // config.stage_bytes(shape.gated, shape.blocks), config.stages)
 
 
@@ -272,6 +277,10 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
         # Blocks that exchange sums end later if the next launch reads much beside them.
         short = c.overlap and _moved(shape) <= 3
         yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1, overlap=short)
+    for splits in _splits_of_clusters(c, shape, limits):
+        yield replace(
+            c, splits=splits, cluster=splits, out_cols=_unit(c, piece, splits), out_stages=1
+        )
 
 
 def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:
@@ -288,6 +297,21 @@ def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:
             longest = -(-steps // most)
             found.add(-(-steps // longest))  # the fewest splits with this number of steps per block
     return found
+
+
+def _splits_of_clusters(c: Config, shape: GemmShape, limits: Limits) -> Iterator[int]:
+    """The sizes of the clusters that may share each tile."""
+    tiles, steps = work(c, shape)
+    for cluster in CLUSTERS:
+        reached = limits.multiprocessors * (RATES.reached if cluster > 2 else 1)
+        if 1 < cluster <= steps // 2 and tiles * cluster <= reached:
+            yield cluster
+
+
+def _unit(c: Config, piece: int, splits: int) -> int:
+    """Columns of a part of a tile: the widest of which each block of a cluster has one to finish, at least 16."""
+    widths = [w for w in (64, 48, 32, 16) if piece % w == 0]
+    return next((w for w in widths if c.consumers * (c.cols // w) >= splits), 16)
 
 
 def _is_short(c: Config, shape: GemmShape) -> bool:

@@ -28,7 +28,8 @@ class Config:
 
     rows, cols: the sides of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in flight.
     consumers: warpgroups that share the rows. out_cols: columns of a part of the output; each warpgroup has out_stages
-    parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows. band: rows of tiles
+    parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows; as many as `splits`
+    are those of a split tile, which send their sums to each other's shared memory. band: rows of tiles
     that are processed together. turns: the warpgroups store one after another, so that one multiplies meanwhile. swap:
     the transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
     overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
@@ -57,11 +58,26 @@ class Config:
     loaders: int = 4
     vectors: int = 0
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether the blocks of a split tile are a cluster."""
+        return self.splits > 1 and self.cluster > 1
+
+    @property
+    def sharing(self) -> int:
+        """Blocks that share copies."""
+        return 1 if self.exchanges else self.cluster
+
+    @property
+    def places(self) -> int:
+        """Parts of the sums of other blocks of a cluster that a block has room for, for each product."""
+        return self.consumers * -(-self.parts // self.splits) * (self.splits - 1) * self.exchanges
+
     def shared_bytes(self, out_bytes: int = 2, gated: bool = False, blocks: bool = False) -> int:
         """Bytes of shared memory of a block: the stages, the output, and the barriers."""
         if self.vectors:  # stages of the few rows, and two of sums in f32
             return self.stages * (FEW * self.depth + 16) + 2 * (1 + gated) * self.rows * UNIT * 4
-        return self.stages * self.stage_bytes(gated, blocks) + self.other_bytes(out_bytes)
+        return self.stages * self.stage_bytes(gated, blocks) + self.other_bytes(out_bytes, gated)
 
     def stage_bytes(self, gated: bool = False, blocks: bool = False) -> int:
         """Bytes of shared memory of a stage."""
@@ -72,12 +88,15 @@ class Config:
         """Rows of A and columns of B in a stage."""
         return self.rows * (1 + (gated and self.swap)), self.cols * (1 + (gated and not self.swap))
 
-    def other_bytes(self, out_bytes: int = 2) -> int:
+    def other_bytes(self, out_bytes: int = 2, gated: bool = False) -> int:
         """Bytes of shared memory of a block without the stages."""
         outputs = self.out_stages * self.rows * self.out_cols * out_bytes
         # Each warpgroup, the producer's too, has a line for the state of its tile.
         states = LINE * (self.consumers + 1)
-        return outputs + 8 * self.consumers * self.turns + states * (self.splits > 1)
+        place = self.rows // self.consumers * self.out_cols * 4
+        sums = self.places * (1 + gated) * place + 16 * self.consumers * self.exchanges
+        states *= self.splits > 1 and not self.exchanges
+        return outputs + 8 * self.consumers * self.turns + states + sums
 
     @property
     def parts(self) -> int:
@@ -158,8 +177,8 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
             "a configuration with `swap` computes the transposed product, which has no `row_sums` and "
             "`column_sums` and takes no `epilogue`"
         )
-    if c.splits > 1 and c.cluster > 1:
-        raise refuse("a configuration has `splits` or a `cluster`, not both")
+    if c.splits > 1 and c.cluster not in (1, c.splits):
+        raise refuse("a configuration with `splits` has no `cluster`, or one of as many blocks")
     if c.loaders not in COPY_WARPS:
         raise refuse(f"`loaders` of `config` must be one of {COPY_WARPS}, not {c.loaders}")
     if c.vectors:
@@ -214,6 +233,8 @@ def blocks_together(config: Config, few: int, products: int, operands: int) -> i
 def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:
     """The configuration with few enough splits that all blocks of a launch can run at once: no block waits long."""
     tiles, _ = work(config, shape)
+    if config.exchanges:
+        return config
     return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
 
 
@@ -248,7 +269,7 @@ def work(config: Config, shape: GemmShape) -> tuple[int, int]:
     """The number of tiles, and the number of steps along k of each."""
     m, n = extents(config, shape)
     sides = [-(-m // config.rows), -(-n // config.cols)]
-    axis, cluster = config.cluster_axis, config.cluster
+    axis, cluster = config.cluster_axis, config.sharing
     sides[axis] = -(-sides[axis] // cluster) * cluster
     tiles = shape.batch * math.prod(sides)
     return tiles, max(-(-shape.k * shape.bytes // config.depth), 1)

@@ -77,6 +77,8 @@ class Rates:
 
     passing: float = 1.46  # microseconds in which blocks of a split tile exchange sums
     passed: float = 1.4e-6  # microseconds of a sum that is exchanged by all blocks
+    sending: float = 0.5  # the same for blocks of a cluster
+    sent: float = 1.6e-4  # microseconds of a sum that a block of a cluster sends
     added: float = 6.0e-5  # microseconds of a sum that a block adds
     clustered: float = 0.085  # the part by which blocks of a cluster wait for each other
     reached: float = (
@@ -110,7 +112,7 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     parts = tiles * c.splits
     loaded, steps_of_part = _loaded(c, s, r), -(-steps // c.splits)
     tile = _tile(c, s, r, steps_of_part, loaded, parts / blocks)
-    compute = -(-parts // blocks) * tile / r.clock * (1 + r.clustered * (c.cluster > 1))
+    compute = -(-parts // blocks) * tile / r.clock * (1 + r.clustered * (c.sharing > 1))
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
     power *= 1 + r.narrow / c.cols + r.moved * loaded / (c.rows * c.cols * c.depth)
     memory = _memory(c, s, r, parts, limits)
@@ -187,7 +189,7 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
         further = r.crossing + r.sector * (step < 32)
         crossed = max(width - step, 0) / max(LINE - step, 1) if step >= 16 else 0.0
         sides.append(x * LINE / width * (1 + further * crossed))
-    sides[1 - c.cluster_axis] /= c.cluster
+    sides[1 - c.cluster_axis] /= c.sharing
     return sum(sides) * c.depth
 
 
@@ -222,6 +224,8 @@ def _memory(c: Config, s: GemmShape, r: Rates, parts: int, limits: Limits) -> fl
 def _passed(c: Config, r: Rates, tiles: int, products: int) -> float:
     """Microseconds in which blocks exchange partial sums: the sums of all blocks, and those that one block adds."""
     sums = c.rows * c.cols * products * c.splits
+    if c.exchanges:
+        return r.sending + r.sent * (sums - sums / c.splits) / c.splits
     return r.passing + r.passed * tiles * sums + r.added * sums / min(c.splits, c.parts)
 
 

@@ -3,10 +3,7 @@
     C[i, j] = epilogue(sum over k of A[i, k] B[k, j])
 
 C is cut into tiles. A block works on one tile at a time, and slices of A and B along k pass through a ring of stages.
-If there are few tiles, several blocks split the steps of each tile: they store partial sums in memory, and several of
-them finish some columns of the tile each. They add the partial sums in a fixed order, so results do not depend on
-timing. A block waits for the others for some microseconds only, because they may not start before it has ended. Then it
-leaves its columns to the block that stores its partial sums last.
+If there are few tiles, several blocks split the steps of each tile and exchange their sums (splits.py).
 """
 
 from __future__ import annotations
@@ -19,24 +16,22 @@ import ml_dtypes
 import numpy as np
 
 import pykittens as pk
-from pykittens.kernels.epilogue import OutputRegion
 from pykittens.kernels.gemm.call import NUMBERS, GemmCall
 from pykittens.kernels.gemm.choose import pick
 from pykittens.kernels.gemm.config import Config, check, together
 from pykittens.kernels.gemm.reference import reference
-from pykittens.kernels.gemm.tiles import Task, Tiling, send
+from pykittens.kernels.gemm.splits import (
+    Exchange,
+    finish_in_cluster,
+    finish_split,
+    store_partials,
+)
+from pykittens.kernels.gemm.tiles import Task, Tiling, complete, send
 from pykittens.kernels.gemm.tune import found_before, tuned
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
 from pykittens.kernels.plan import Plan
 from pykittens.types.dtypes import DType
-
-# The state of a warpgroup's rows of a split tile is an int32 that is 0 before a launch and after it. Bits 0 to 15: the
-# finishers that have left their shares to the block that stores last. From bit 16: the number of blocks that have
-# stored their partial sums. From bit 24: the number of shares that blocks have begun to finish. The first share takes
-# back what all others add, so the state is below 0 until the last share is begun, and nobody waits to set it to 0.
-STORED, BEGUN = 2**16, 2**24
-POLLS = 48  # about 30 microseconds: longer than blocks that run at once are apart
 
 
 @pk.kernel
@@ -51,6 +46,7 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
         (config.out_cols, tiles.group_rows) if config.swap else (tiles.group_rows, config.out_cols)
     )
     outputs = pk.shared(pk.st(C.dtype, *sides), count=config.consumers * config.out_stages)
+    exchange = Exchange(tiles) if config.exchanges else None
 
     with pk.producer(registers=tiles.producer_registers, copy_warps=config.loaders):
         for index in tiles.schedule:
@@ -66,6 +62,8 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
     with pk.consumers(config.consumers) as w:
         for index in tiles.schedule:
             task = tiles.task(index)
+            if exchange is not None:
+                exchange.expect(task, w)
             sums, scales = tiles.zeros(), tiles.scales(task, w, task.first)
             for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.drain() as s:
@@ -73,7 +71,9 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
                 ahead = tiles.scales(task, w, k + config.splits)
                 sums, scales = tiles.added(sums, pending), ahead
             with pk.in_turn() if config.turns else nullcontext():
-                if config.splits > 1:
+                if exchange is not None:
+                    finish_in_cluster(tiles, exchange, outputs, task, w, sums)
+                elif config.splits > 1:
                     before = store_partials(tiles, task, w, sums)
                     finish_split(tiles, outputs, task, w, before)
                 else:
@@ -97,107 +97,6 @@ def finish(tiles: Tiling, inputs: Any, outputs: Any, task: Task, w: Any, sums: l
         send(tiles, tiles.outgoing(outputs, w, part), x, tiles.target(at))
     if row_sums is not None:
         pk.store(tiles.given["row_sums"][(*at.lead, task.col, at.row)], row_sums)
-
-
-@pk.function
-def complete(
-    tiles: Tiling, task: Task, w: Any, part: Any, products: list[Any], arrived: list[Any]
-) -> tuple[OutputRegion, Any]:
-    """The region of a part of the columns, and the result of the epilogue for it."""
-    at = tiles.region(task, w, part, arrived)
-    x = tiles.form.epilogue(products, at, tiles.given, tiles.c)
-    if "column_sums" in tiles.given:
-        to = tiles.given["column_sums"][(*at.lead, at.row, at.col)]
-        pk.store(to, pk.col_sum(at.inside(x)))
-    return at, x
-
-
-@pk.function
-def store_partials(tiles: Tiling, task: Task, w: Any, sums: list[Any]) -> Any:
-    """Store this block's partial sums, and count the block in the tile's state; returns the state before."""
-    for i in range(tiles.products):
-        for part in range(tiles.parts):
-            pk.store(tiles.partial(task, task.split, w, i, part), tiles.summed(sums, i, part))
-    return pk.atomic_add(tiles.state(task, w), STORED)
-
-
-@pk.function
-def finish_split(tiles: Tiling, outputs: Any, task: Task, w: Any, before: Any) -> None:
-    """Finish the parts of the columns that are this block's, or that others have left to it; `before` is the state.
-
-    A single part is left to the last block.
-    """
-    state, finishers, last = tiles.state(task, w), tiles.finishers, tiles.config.splits - 1
-    if finishers == 1:
-        if before >> 16 == last:
-            pk.signal(state, 0)
-            finish_part(tiles, outputs, task, w, 0)
-    else:
-        shares, left = shares_to_finish(tiles, task, w, before)
-        for finisher in pk.range(finishers):
-            if (shares >> finisher) & 1 == 1:
-                begin_share(tiles, state, finisher, (left >> finisher) & 1)
-                for part in pk.range(finisher, tiles.parts, finishers):
-                    finish_part(tiles, outputs, task, w, part)
-
-
-@pk.function
-def shares_to_finish(tiles: Tiling, task: Task, w: Any, before: Any) -> tuple[Any, Any]:
-    """The shares of a tile that this block finishes, and those of them that had been left: bit i for finisher i.
-
-    The blocks of the last splits are the finishers: if not all blocks run at once, those start last.
-    """
-    state, splits, finishers = tiles.state(task, w), tiles.config.splits, tiles.finishers
-    own = (1 << (splits - 1 - task.split)) & (2**finishers - 1)
-    shares, left = own, 0
-    if before >> 16 == splits - 1:
-        left = before & (STORED - 1)
-        shares = own | left
-    elif own != 0:
-        found, polls = before, 0
-        while 0 <= found < splits * STORED and polls < POLLS:
-            found, polls = pk.atomic_load(state), polls + 1
-        if 0 <= found < splits * STORED:
-            found, left = pk.atomic_or(state, own), own
-        if 0 <= found < splits * STORED:
-            shares = 0  # the block that stores last finds the bit
-    return shares, left
-
-
-@pk.function
-def begin_share(tiles: Tiling, state: Any, finisher: Any, left: Any) -> None:
-    """Count a share as begun, and take its bit back if it had been left to the block that stored last."""
-    others, first = tiles.finishers - 1, 0
-    if finisher == 0:
-        first = (others + 1) * BEGUN + tiles.config.splits * STORED
-    pk.signal(state, BEGUN - first - (left << finisher), op="add")
-
-
-@pk.function
-def finish_part(tiles: Tiling, outputs: Any, task: Task, w: Any, part: Any) -> None:
-    """Add up a part of the columns, do the epilogue and store it."""
-    products = [added_up(tiles, task, w, of, part) for of in range(tiles.products)]
-    at, x = complete(tiles, task, w, part, products, [])
-    if "row_sums" in tiles.given:
-        total = pk.row_sum(at.inside(x))
-        pk.store(tiles.given["row_sums"][(*at.lead, at.col, at.row)], total)
-    send(tiles, tiles.outgoing(outputs, w), x, tiles.target(at))
-
-
-@pk.function
-def added_up(tiles: Tiling, task: Task, w: Any, of: int, part: Any) -> Any:
-    """The partial sums of all blocks for a part, added in the order of the blocks; several are loaded at once."""
-    rows, cols, splits = tiles.group_rows, tiles.config.out_cols, tiles.config.splits
-    total, at_once = pk.zeros(pk.f32, rows, cols), tiles.loads_at_once
-    whole = splits // at_once * at_once
-
-    def add(total: Any, first: Any, count: int) -> Any:
-        froms = [tiles.partial(task, first + i, w, of, part) for i in range(count)]
-        return sum([pk.load(x, rows=rows, cols=cols) for x in froms], total)
-
-    for first in pk.range(0, whole, at_once):
-        total = add(total, first, at_once)
-    return add(total, whole, splits - whole)
 
 
 CASES = (

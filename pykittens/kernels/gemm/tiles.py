@@ -94,8 +94,11 @@ class Tiling:
         Each split takes every `splits`-th step, so that all blocks read neighbouring memory at the same time.
         Neighbours in the grid do the same steps: data that several blocks read at once comes faster from the L2 cache.
         """
-        row, col = self.tiles
-        split, *lead, at_col, at_row = pk.grid(self.config.splits, *self.lead, col, row)
+        (row, col), splits = self.tiles, self.config.splits
+        if self.config.exchanges:
+            *lead, at_col, at_row, split = pk.grid(*self.lead, col, row, splits, cluster=splits)
+        else:
+            split, *lead, at_col, at_row = pk.grid(splits, *self.lead, col, row)
         return [(*lead, at_row, at_col, split)]
 
     def task(self, index: Any) -> Task:
@@ -117,7 +120,7 @@ class Tiling:
     def load(self, s: Any, task: Task, k: Any) -> None:
         """Fill a stage. Blocks of a cluster that work on the same row, or the same column, share its copies."""
         for name, tensors, axis in (("a", self.lefts, 1), ("b", self.rights, 0)):
-            shared = self.config.cluster > 1 and self.config.cluster_axis == axis
+            shared = self.config.sharing > 1 and self.config.cluster_axis == axis
             for i, tensor in enumerate(tensors):
                 tile = getattr(s, f"{name}{i or ''}")
                 pk.load_async(tile, self._part(name, tensor, task, k), multicast=shared)
@@ -282,6 +285,19 @@ class Tiling:
         ):
             number = number * extent + at
         return number
+
+
+@pk.function
+def complete(
+    tiles: Tiling, task: Task, w: Any, part: Any, products: list[Any], arrived: Any = ()
+) -> tuple[OutputRegion, Any]:
+    """The region of a part of the columns, and the result of the epilogue for it."""
+    at = tiles.region(task, w, part, arrived)
+    x = tiles.form.epilogue(products, at, tiles.given, tiles.c)
+    if "column_sums" in tiles.given:
+        to = tiles.given["column_sums"][(*at.lead, at.row, at.col)]
+        pk.store(to, pk.col_sum(at.inside(x)))
+    return at, x
 
 
 @pk.function
