@@ -156,8 +156,7 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
             shared = c.splits == 1 and reached
             yield from [made] * bool(copied)
             if shared:
-                ways = itertools.product((2, 4), (0, 1))
-                ways = (x for x in ways if _shares_evenly(made, *x))
+                ways = [x for x in itertools.product((2, 4), (0, 1)) if _shares_evenly(made, *x)]
                 yield from (replace(made, cluster=n, cluster_axis=x) for n, x in ways)
 
 
