@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from pykittens.errors import BackendError
+from pykittens.errors import UnsupportedError
 from pykittens.ir.nodes import (
     Block,
     Call,
@@ -140,7 +140,7 @@ def _parameter(
 
 def _check_cluster(kernel: Kernel, target: Target) -> None:
     if kernel.cluster > target.max_cluster:
-        raise BackendError(
+        raise UnsupportedError(
             f"{kernel.name}: {target.name} has no clusters of {kernel.cluster} blocks",
             loc=kernel.loc,
             help="clusters and multicast copies need sm_90a; @pk.kernel(cluster=1) runs everywhere",
