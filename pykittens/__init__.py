@@ -172,6 +172,7 @@ from pykittens.ops.scan import row_cummax as row_cummax
 from pykittens.ops.scan import row_cummin as row_cummin
 from pykittens.ops.scan import row_cumprod as row_cumprod
 from pykittens.ops.scan import row_cumsum as row_cumsum
+from pykittens.ops.send import send as send
 from pykittens.ops.shape import column as column
 from pykittens.ops.shape import concat as concat
 from pykittens.ops.shape import row as row

@@ -51,6 +51,7 @@ from pykittens.ir.values import Scalar, SharedRow, SharedTile, SharedVector, Til
 from pykittens.ops.gather import names_elements
 from pykittens.ops.mma import a_is_transposed, b_is_transposed
 from pykittens.targets.cuda.engines import (
+    COPY_ENGINES,
     beyond_copy_engine,
     beyond_wgmma,
     copy_operands,
@@ -138,7 +139,7 @@ def shared_moves(
     effects, what = call.op.effects, call.op.shown
     if effects.engine is Engine.PRODUCT:
         yield from _of_product(role, call)
-    elif effects.engine is not None:
+    elif effects.engine in COPY_ENGINES:
         tile, ref = copy_operands(call)
         if beyond_copy_engine(role, call) is None:
             yield Move(what, tile, [lines(tile.type.bytes)], assumed=True)
@@ -165,11 +166,12 @@ def shared_moves(
 def _of_value(role: Role, call: Call, tile: SharedTile, stores: bool) -> Iterator[Requests]:
     """A load or store between a shared tile or vector and registers."""
     value, dtype, offset = moved(call), tile.dtype, tile.type.layout.offset
+    sends = call.op.effects.engine is Engine.SEND
     if names_elements(call):
         yield from element_moves(held(value.type, role.warps), dtype.bytes, stores)
     elif isinstance(value, Scalar):
         yield Requests.of(np.zeros((role.warps, LANES)), dtype.bytes)
-    elif dtype.bits == 16 and not isinstance(tile, SharedVector | SharedRow):
+    elif dtype.bits == 16 and not isinstance(tile, SharedVector | SharedRow) and not sends:
         yield matrices(tile.type)
     else:
         aligned = not isinstance(tile, SharedVector) or is_aligned(tile, role.warps)

@@ -64,7 +64,8 @@ class Barrier:
     @property
     def progress(self) -> str:
         """The arrivals and bytes of the open phase."""
-        bytes = f", {self.bytes} bytes to come" if self.bytes else ""
+        beyond = f", {-self.bytes} bytes more than expected" if self.bytes else ""
+        bytes = f", {self.bytes} bytes to come" if self.bytes > 0 else beyond
         return f"{self.arrived} of {self.expected} arrived{bytes}"
 
 
@@ -173,13 +174,27 @@ class StageRing:
                 tile.array.fill(poison(type_.dtype))
 
 
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """A register tile as it was when a block sent it."""
+
+    value: Array
+    sender: str
+
+    def read(self, rows: int, cols: int, fill: float) -> Array:
+        return self.value
+
+    def __str__(self) -> str:
+        return f"a tile of {self.sender}"
+
+
 @dataclass(eq=False)
 class Copy:
     """A copy in flight to `dst`: the rows from `first` on of a tile of `rows` rows; it completes `barrier`."""
 
     call: Call
     dst: SharedRegion
-    src: GlobalTile
+    src: GlobalTile | Sent
     barrier: Barrier
     rows: int = 0
     first: int = 0

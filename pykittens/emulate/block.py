@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from pykittens.emulate.barriers import Copy, StageRing, shared_memory
+from pykittens.emulate.barriers import Barrier, Copy, StageRing, shared_memory
 from pykittens.emulate.memory import Array
 from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import SeededSchedule
-from pykittens.emulate.shared import shared_values
+from pykittens.emulate.shared import items_of, shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
 from pykittens.ir.nodes import Grid, Kernel, Order, is_multicast, walk
 from pykittens.ir.orders import ROW_MAJOR, decode, positions
@@ -115,6 +115,13 @@ class BlockRun:
         if isinstance(grid, Grid) and len(grid.dims) > 1:
             return f"block ({', '.join(map(str, self.coordinates))})"
         return f"block {self.number}"
+
+    @property
+    def barriers(self) -> list[Barrier]:
+        """The barriers of its stages, and its semaphores."""
+        found = [b for ring in self.rings.values() for b in (*ring.full, *ring.empty)]
+        shared = (x for value in self.shared.values() for x in items_of(value))
+        return found + [x for x in shared if isinstance(x, Barrier)]
 
     def end(self) -> None:
         """Free the memory of the block, which watchers that keep the block would hold."""

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pykittens.emulate.barriers import Barrier, Copy
+from pykittens.emulate.barriers import Barrier, Copy, Sent
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.memory import GlobalTile, poison
 from pykittens.emulate.operands import TENSORS, Operands, Tile, operands_of, tile_of
-from pykittens.emulate.shared import Signalled
+from pykittens.emulate.shared import Signalled, at_place_of
 from pykittens.emulate.waiting import (
     Engines,
     Passes,
@@ -273,7 +273,19 @@ class Group:
             args[name] = self.landed(found) if type(found) is ProductInFlight else found
         for name, thing in operands.others:
             args[name] = self.value(thing)
+        if operands.elsewhere:
+            peer = self.peer(args["block"])
+            for name in operands.elsewhere:
+                args[name] = at_place_of(args[name], self.block.shared, peer.shared)
         return args
+
+    def peer(self, rank: int) -> BlockRun:
+        """A block of the cluster."""
+        cluster = self.block.cluster
+        if not 0 <= rank < len(cluster):
+            loc = getattr(self.node, "loc", None)
+            raise AccessError(f"block {rank} is outside the {len(cluster)} of a cluster", loc=loc)
+        return cluster[rank]
 
     def call(self, node: Call, operands: Operands) -> None:
         effects = node.op.effects
@@ -305,6 +317,8 @@ class Group:
                 self.put(node.results[0], self.engines.multiply(node, args, now))
             case Engine.COPY_IN:
                 self.copy_in(node, self.arguments(operands))
+            case Engine.SEND:
+                self.send(node, self.arguments(operands))
             case Engine.COPY_OUT:
                 args = self.arguments(operands)
                 self.watch.starts_store(self, node, args)
@@ -347,6 +361,12 @@ class Group:
             copy = self.share_for(peer, node, args)
             full.bytes += copy.bytes
             self.start(node, peer, copy)
+
+    def send(self, node: Call, args: dict[str, Any]) -> None:
+        """Start to store a tile as it is to a block of the cluster."""
+        dst, sent = args["dst"], Sent(args["value"].copy(), self.block.name)
+        dst.array.fill(poison(node.args["dst"].dtype))
+        self.start(node, self.peer(args["block"]), Copy(node, dst, sent, args["signal"]))
 
     def share_for(self, peer: BlockRun, node: Call, args: dict[str, Any]) -> Copy:
         """This block's share of a tile that goes to every block of the cluster, as a copy to one of them."""

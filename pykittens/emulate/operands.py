@@ -29,7 +29,8 @@ class Operands:
 
     given: all by name, constants as they are. values: those that the group holds. others: those that are found when
     they are read: tensors, rings, tuples with values. results: each with whether it is a number. plain: the lanes
-    compute the results at once, and nothing waits, signals or is ordered.
+    compute the results at once, and nothing waits, signals or is ordered. elsewhere: those that lie in the block of the
+    cluster that the operand `block` names, if it does.
     """
 
     given: dict[str, Any]
@@ -37,6 +38,7 @@ class Operands:
     others: tuple[tuple[str, Any], ...]
     results: tuple[tuple[Value, bool], ...]
     plain: bool
+    elsewhere: tuple[str, ...]
 
 
 def operands_of(call: Call) -> Operands:
@@ -60,7 +62,10 @@ def _sorted(call: Call) -> Operands:
     plain = effects.engine is effects.finishes is None and not (
         effects.flags or effects.fences or effects.meets
     )
-    return Operands(dict(call.args), tuple(values), tuple(others), results, plain)
+    elsewhere: tuple[str, ...] = ()
+    if effects.block is not None and call.args[effects.block] is not None:
+        elsewhere = effects.writes + effects.signals
+    return Operands(dict(call.args), tuple(values), tuple(others), results, plain, elsewhere)
 
 
 def _is_constant(thing: Any) -> bool:

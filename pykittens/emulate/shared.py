@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,6 +43,22 @@ class Turn:
 
     def hand_on(self) -> None:
         self.holder = (self.holder + 1) % self.groups
+
+
+def at_place_of(what: Any, mine: Mapping[Value, Any], theirs: Mapping[Value, Any]) -> Any:
+    """The tile or semaphore of another block that lies where `what` lies in the memory of its own."""
+    for value, found in mine.items():
+        for own, other in zip(items_of(found), items_of(theirs[value]), strict=True):
+            if own is what:
+                return other
+            if isinstance(what, SharedRegion) and getattr(own, "memory", None) is what.memory:
+                return other.cut(what.top, what.rows, what.left, what.cols)
+    raise AssertionError(f"{what} is not of pk.shared or pk.semaphore")
+
+
+def items_of(found: Any) -> list[Any]:
+    """The tiles, semaphores or turns of one declaration."""
+    return found.items if isinstance(found, SharedItems) else [found]
 
 
 # What groups signal and wait for; an element of a tensor or of a shared vector is a flag.

@@ -25,6 +25,7 @@ class Engine(Enum):
     PRODUCT = "tensor cores"
     COPY_IN = "copy engine, global to shared"
     COPY_OUT = "copy engine, shared to global"
+    SEND = "stores to shared memory of the cluster"
 
 
 # What a fence covers: the shared memory of the block, or tensors in global memory.
@@ -48,7 +49,8 @@ class Effects:
     it shows the user something. stays: it may do more than compute its result, so it runs once where the user wrote it.
     index: the vector operand that names the rows of the memory operand, one by one. tagged: each element that it reads
     or writes says whether it is written, so reads and writes of others need no order. prefetches: memory operands that
-    it brings nearer; it accesses none of their elements, and it runs where the user wrote it.
+    it brings nearer; it accesses none of their elements, and it runs where the user wrote it. block: the operand that
+    names a block of the cluster: what it writes and signals lies there, at the place that the operands have in its own.
     """
 
     reads: tuple[str, ...] = ()
@@ -68,6 +70,7 @@ class Effects:
     index: str | None = None
     tagged: bool = False
     prefetches: tuple[str, ...] = ()
+    block: str | None = None
 
     @property
     def removable(self) -> bool:

@@ -242,9 +242,9 @@ class Semaphore(Value):
     kind = "semaphore"
 
     @called("arrive")
-    def arrive(self) -> None:
-        """One arrival of the group, after all its warps have reached it."""
-        OPERATORS["arrive"](self)
+    def arrive(self, *, block: Int | None = None) -> None:
+        """One arrival of the group, after all its warps have reached it; with `block`, in that block of the cluster."""
+        OPERATORS["arrive"](self, block=block)
 
     @called("expect", TypeMismatch)
     def expect(self, *what: Int | SharedTile) -> None:

@@ -78,6 +78,15 @@ def _check_dims(word: str, dims: tuple[Any, ...]) -> None:
         _check_on_host(f"dims[{axis}]", d)
 
 
+def _set_cluster(cluster: int | None) -> None:
+    """Make clusters of so many blocks, if a number is given."""
+    if cluster is None:
+        return
+    if not is_int(cluster) or cluster not in CLUSTERS:
+        raise Mismatch(f"`cluster` must be 1, 2, 4 or 8, not {describe(cluster)}")
+    current("cluster").kernel.cluster = cluster
+
+
 def _check_count(name: str, x: Any, help: str | None = None) -> None:
     """Raise unless it is an int32, of at least 1 if it is a number."""
     if not is_int32(x) or (is_number(x) and x < 1):
@@ -94,27 +103,37 @@ def _check_on_host(name: str, x: Any) -> None:
 
 
 @overload
-def grid(a: Int, /) -> tuple[Scalar]: ...
+def grid(a: Int, /, *, cluster: int | None = None) -> tuple[Scalar]: ...
 @overload
-def grid(a: Int, b: Int, /) -> tuple[Scalar, Scalar]: ...
-@overload
-def grid(a: Int, b: Int, c: Int, /) -> tuple[Scalar, Scalar, Scalar]: ...
-@overload
-def grid(a: Int, b: Int, c: Int, d: Int, /) -> tuple[Scalar, Scalar, Scalar, Scalar]: ...
+def grid(a: Int, b: Int, /, *, cluster: int | None = None) -> tuple[Scalar, Scalar]: ...
 @overload
 def grid(
-    a: Int, b: Int, c: Int, d: Int, e: Int, /
+    a: Int, b: Int, c: Int, /, *, cluster: int | None = None
+) -> tuple[Scalar, Scalar, Scalar]: ...
+@overload
+def grid(
+    a: Int, b: Int, c: Int, d: Int, /, *, cluster: int | None = None
+) -> tuple[Scalar, Scalar, Scalar, Scalar]: ...
+@overload
+def grid(
+    a: Int, b: Int, c: Int, d: Int, e: Int, /, *, cluster: int | None = None
 ) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar]: ...
 @overload
-def grid(*dims: Int) -> tuple[Scalar, ...]: ...
+def grid(*dims: Int, cluster: int | None = None) -> tuple[Scalar, ...]: ...
 @called("pk.grid")
-def grid(*dims: Int) -> Any:
-    """Launch one block per point of a grid of these extents; returns the block's coordinates, the last axis fastest."""
-    return declared_by_kernel("pk.grid", lambda: _grid(dims))
+def grid(*dims: Int, cluster: int | None = None) -> Any:
+    """Launch one block per point of a grid of these extents; returns the block's coordinates, the last axis fastest.
+
+    `cluster` is the number of blocks in a cluster, in place of that of @pk.kernel. The blocks of a cluster are
+    neighbours along the last axis; if its extent is `cluster`, the last coordinate is the number of the block in its
+    cluster. The number of points is a multiple of the cluster.
+    """
+    return declared_by_kernel("pk.grid", lambda: _grid(dims, cluster))
 
 
-def _grid(dims: tuple[Any, ...]) -> tuple[Scalar, ...]:
+def _grid(dims: tuple[Any, ...], cluster: int | None) -> tuple[Scalar, ...]:
     _check_dims("grid", dims)
+    _set_cluster(cluster)
     builder = current("grid")
     index = [Scalar(SCALAR(int32)) for _ in dims]
     node = Grid(dims, index, Loc.here())
@@ -204,10 +223,7 @@ def _persistent(
             f"pk.persistent: the order {order.kind} takes two or more extents, not {len(axes)}"
         )
     kernel = current("persistent").kernel
-    if cluster is not None:
-        if not is_int(cluster) or cluster not in CLUSTERS:
-            raise Mismatch(f"`cluster` must be 1, 2, 4 or 8, not {describe(cluster)}")
-        kernel.cluster = cluster
+    _set_cluster(cluster)
     check_between("cluster_axis", cluster_axis, 0, len(axes) - 1)
     if blocks is not None:
         _check_blocks(blocks, kernel.cluster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pykittens.ir.build import current
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Mismatch
 from pykittens.ir.values import Global, Scalar, TileRef, describe, is_int32
@@ -33,6 +34,17 @@ def check_index(name: str, x: Any, count: int, what: str) -> None:
     check_int32(name, x)
     if isinstance(x, int) and not 0 <= x < count:
         raise Mismatch(f"`{name}` must be {what} from 0 to {count - 1}, not {x}")
+
+
+def check_block(word: str, x: Any) -> None:
+    """Raise unless an argument is the number of a block of the cluster."""
+    cluster = current(word).kernel.cluster
+    if cluster == 1:
+        raise Mismatch(
+            f"`block` must be a block of a cluster, not {describe(x)} in a kernel without clusters",
+            help="@pk.kernel(cluster=2) makes clusters of two blocks",
+        )
+    check_index("block", x, cluster, "a block of the cluster")
 
 
 def either(choices: Iterable[Any]) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 from pykittens.ir.numbers import is_int
 from pykittens.ir.op import Effects, Mismatch
-from pykittens.ir.values import Scalar, Semaphore, SharedTile, describe
-from pykittens.ops.arguments import check_index
+from pykittens.ir.values import Int, Scalar, Semaphore, SharedTile, describe
+from pykittens.ops.arguments import check_block, check_index
 from pykittens.ops.core import op
 from pykittens.types.dtypes import bool_, int32
 from pykittens.types.tiles import SEMAPHORE, ST, SV
@@ -42,18 +42,23 @@ def _check_semaphore(semaphore: Any) -> None:
         )
 
 
-@op(effects=Effects(signals=("semaphore",), meets=True), operator="arrive")
-def arrive(semaphore: Semaphore) -> None:
-    """`semaphore.arrive()`: one arrival of the group, after all its warps have reached it."""
+@op(effects=Effects(signals=("semaphore",), meets=True, block="block"), operator="arrive")
+def arrive(semaphore: Semaphore, *, block: Int | None = None) -> None:
+    """`semaphore.arrive()`: one arrival of the group, after all its warps have reached it.
+
+    `semaphore.arrive(block=r)` arrives at the same semaphore of block r of the cluster.
+    """
 
 
 @arrive.type
-def _arrive_type(semaphore: Any) -> None:
+def _arrive_type(semaphore: Any, block: Any) -> None:
     _check_semaphore(semaphore)
+    if block is not None:
+        check_block("arrive", block)
 
 
 @arrive.numpy
-def _arrive_numpy(semaphore: Any) -> None:
+def _arrive_numpy(semaphore: Any, block: int | None) -> None:
     semaphore.arrive()
 
 

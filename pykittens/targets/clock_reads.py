@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 # What the work of a role is for; that of other roles is to compute.
 WORK: dict[str, Part] = {"producer": "fetch", "fetchers": "fetch", "storer": "store"}
-COPIES: dict[Engine, Part] = {Engine.COPY_IN: "fetch", Engine.COPY_OUT: "store"}
+COPIES: dict[Engine, Part] = {
+    Engine.COPY_IN: "fetch",
+    Engine.COPY_OUT: "store",
+    Engine.SEND: "store",
+}
 
 
 def begin_clocks(e: CudaEmitter, group: Index) -> None:

@@ -151,6 +151,14 @@ def _check_part(e: Emitter, text: str, *parts: tuple[Any, int]) -> None:
         stop_unless(e, " && ".join(tests), "access", text, *(e.scalar(x) for x, _ in parts))
 
 
+def check_block(e: Emitter, block: Any) -> None:
+    """Check that the number of a block is below that of the blocks of a cluster."""
+    if e.debug and isinstance(block, Scalar):
+        at, count = e.scalar(block), e.kernel.cluster
+        text = f"block {{0}} is outside the {count} of a cluster"
+        stop_unless(e, f"{at} >= 0 && {at} < {count}", "access", text, at)
+
+
 def check_item(e: Emitter, name: str, index: Any, count: int) -> None:
     """Check that an index into shared tiles or semaphores is below their number."""
     if e.debug and isinstance(index, Scalar):

@@ -17,3 +17,26 @@ def test_a_cluster_shares_an_operand():
         cluster_matmul(a, b, c)
         expected = a.double() @ b.double().T
         assert float((c.double() - expected).norm() / expected.norm()) < 4e-3
+
+
+def test_blocks_of_a_cluster_exchange_tiles():
+    from pykittens.types.dtypes import bf16, f32
+    from tests.kernels_send import all_to_all, product, ring
+
+    for n in (2, 4, 8):
+        for dtype, word in ((f32, torch.float32), (bf16, torch.bfloat16)):
+            x = torch.randint(-4, 5, (16 * n * 64, 2000), device="cuda").to(word)
+            tiles = x.reshape(-1, n, 64, 2000)
+            y = torch.full_like(x, torch.nan)
+            ring(n, dtype)(x, y)
+            assert torch.equal(y.reshape(tiles.shape), tiles.roll(1, 1))
+            y = torch.full_like(x, torch.nan)
+            all_to_all(n, dtype)(x, y)
+            assert torch.equal(
+                y.reshape(tiles.shape), tiles.sum(1, keepdim=True).to(word).expand_as(tiles)
+            )
+    a, b = (torch.randint(-4, 5, (128, 64), device="cuda").bfloat16() for _ in range(2))
+    c = torch.empty(128, 64, device="cuda")
+    product(a, b, c)
+    left, right = a.float().reshape(2, 64, 64), b.float().reshape(2, 64, 64).flip(0)
+    assert torch.equal(c.reshape(2, 64, 64), left @ right.mT)

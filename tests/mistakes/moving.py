@@ -146,6 +146,13 @@ row_with(
     blames={"dst": "signal"},
 )  # fmt: skip
 row_with(
+    "send",
+    "pk.send({dst}, {value}, block={block}, signal={signal})",
+    dict(dst=("shared_tile", one_of("shared_tile")), value=("tile", one_of("tile")), block=("0", index(2)),
+    signal=("full", one_of("full"))),
+    blames={"dst": "value"},
+)  # fmt: skip
+row_with(
     "is_full",
     "ring.is_full({after})",
     {"after": ("8", compile_time_int(0, 2**20))},
@@ -212,8 +219,11 @@ row_with(
 )
 row_with(
     "arrive",
-    "{semaphore}.arrive()",
-    {"semaphore": ("full", one_of("full"))},
+    "{semaphore}.arrive(block={block})",
+    {
+        "semaphore": ("full", one_of("full")),
+        "block": ("0", any_of(index(2), nothing)),
+    },
     of={"semaphore": one_of("full")},
 )
 row(

@@ -56,6 +56,7 @@ class Case:
         self.narrow = Global(GL(pk.e4m3, 2), "narrow", extents)
         params: list[Any] = [self.A, self.flags, self.ints, self.narrow]
         self.kernel = Kernel("kernel", params, Block(owner="the kernel"), [], {}, [], warps)
+        self.kernel.cluster = 2
         self.builder = Builder(self.kernel, dict.fromkeys(extents, 8))
         self.open = ExitStack()
         self.made: dict[str, Any] = {}

@@ -42,7 +42,10 @@ NAMES = {
 WORDS = {
     "pk.load": ("load: Op[Load]", pk.load),
     "pk.row_sum": ("(tile: RegTile) -> RegVector", pk.row_sum),
-    "pk.grid": ("def grid(*dims: Int) -> tuple[Scalar, ...]", pk.grid),
+    "pk.grid": (
+        "def grid(\n    *dims: Int,\n    cluster: int | None = None\n) -> tuple[Scalar, ...]",
+        pk.grid,
+    ),
     "tile.to": ("to(dtype: DType) -> RegTile", pk.RegTile.to),
     "shared.tiles": ("rows: int", pk.SharedTile.tiles),
     "vector": ("vector: RegVector", None),

@@ -34,6 +34,7 @@ ENGINES = {
     Engine.COPY_IN: "copies in",
     Engine.COPY_OUT: "copies out",
     Engine.PRODUCT: "tensor cores",
+    Engine.SEND: "tiles of the cluster",
 }
 _ISSUE = 1  # cycles in which a group issues work to an engine
 

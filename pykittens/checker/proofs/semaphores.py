@@ -21,6 +21,7 @@ class Use:
     """A use of a semaphore by a group: an arrival, a wait or a copy that signals it. element: the index in an array.
 
     bytes: those expected, or those of the copy. phase: the one waited for. loop: the index of the innermost loop.
+    elsewhere: whether the semaphore is that of another block, or may be.
     """
 
     semaphore: Value
@@ -32,6 +33,7 @@ class Use:
     bytes: Formula = Formula()
     phase: Formula = Formula()
     loop: Formula | None = None
+    elsewhere: bool = False
 
 
 def uses(visit: Visit) -> Iterator[Use]:
@@ -41,7 +43,7 @@ def uses(visit: Visit) -> Iterator[Use]:
         return
     effects = call.op.effects
     bytes, phase = Formula(), Formula()
-    if effects.engine is Engine.COPY_IN:
+    if effects.engine in (Engine.COPY_IN, Engine.SEND):
         kind, bytes = "copies", Formula.of(call.args[effects.writes[0]].type.bytes)
     elif effects.waits:
         kind, phase = "waits", formulas.formula(call.args.get("phase", 0))
@@ -54,8 +56,14 @@ def uses(visit: Visit) -> Iterator[Use]:
             element = formulas.formula(index)
             yield Use(
                 *(owner, element, kind, visit.who, visit.count, call.loc),
-                *(bytes, phase, visit.index),
+                *(bytes, phase, visit.index, _names_block(call)),
             )
+
+
+def _names_block(call: Call) -> bool:
+    """Whether a call signals a block of the cluster that it names."""
+    block = call.op.effects.block
+    return block is not None and call.args[block] is not None
 
 
 def _owner(semaphore: Value) -> tuple[Value, object]:
@@ -71,6 +79,9 @@ def prove_semaphores(kernel: Kernel, uses: Sequence[Use]) -> Iterator[Finding | 
     for shared in kernel.shared:
         if isinstance(shared.value.type, SEMAPHORE):
             ours = [u for u in uses if u.semaphore is shared.value]
+            # Which of them reach the semaphore of one block depends on the numbers of the blocks: only runs tell.
+            if any(u.elsewhere for u in ours):
+                continue
             by_element = _by_element(ours)
             for some in by_element:
                 yield from _arrivals(shared, shared.value.type.arrivals, some)

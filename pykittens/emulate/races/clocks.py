@@ -4,6 +4,11 @@ A clock holds the known progress of each component. Components of a group: its t
 signals; its last fences of shared memory and of tensors; the number of its products that are complete, of its stores
 that have read, and of its stores that have written. Component of a barrier: the number of copies that have landed.
 
+Who waits for a tile that a block sent knows how far the sender has come, and sees the tile, but nothing else that the
+sender wrote: "it does not transitively establish ordering with respect to prior instructions from the issuing thread"
+(PTX ISA, "Program Order"). So in kernels that send tiles each group has a progress beside its time, and a second
+component of a barrier counts the copies that engines see, after a fence of the receiver.
+
 A group has several warps. All of them know what one of them has done or waited for only after a sync, so a group has
 two clocks: `known`, which every warp may rely on, and `done`, which others learn when all of its warps arrive.
 Sources: Lamport 1978; Flanagan and Freund, "FastTrack", PLDI 2009; PTX ISA, "Memory Consistency Model" and
@@ -31,19 +36,28 @@ def new_clock(size: int) -> Clock:
 
 
 class GroupClock:
-    """The clocks of a group, whose components begin at `first`."""
+    """The clocks of a group, whose components begin at `first`; `progress` is that of its progress, or its time."""
 
-    def __init__(self, first: int, size: int) -> None:
+    def __init__(self, first: int, size: int, progress: int | None = None) -> None:
         self.first = first
+        self.progress = first + TIME if progress is None else progress
         self.known, self.done = new_clock(size), new_clock(size)
         self.now = 1
         self.products = self.stores = 0  # started so far
 
     def signal(self) -> Clock:
         """The clock that others learn from an arrival of the group."""
-        self.done[self.first + TIME] = self.now
+        self.done[self.first + TIME] = self.done[self.progress] = self.now
         self.now += 1
         return self.done.copy()
+
+    def send(self, order: slice) -> Clock:
+        """The clock that others learn from bytes that the group sends: these components, with its progress."""
+        clock = np.zeros_like(self.done)
+        self.done[self.progress] = self.now
+        self.now += 1
+        clock[order] = self.done[order]
+        return clock
 
     def learn(self, clock: Clock) -> None:
         """Each warp has waited for the same signal."""
@@ -60,6 +74,11 @@ class GroupClock:
             self.done[self.first + component] = self.now
         self.now += 1
 
+    def show(self, landed: slice, seen: slice) -> None:
+        """The engines can see what each thread knows to have landed, by the components of barriers."""
+        for clock in (self.known, self.done):
+            np.maximum(clock[seen], clock[landed], out=clock[seen])
+
     def finish(self, component: int, count: int) -> None:
         """An engine has finished the first `count` operations that the group started."""
         self.done[self.first + component] = max(self.done[self.first + component], count)
@@ -71,11 +90,13 @@ class BarrierClock:
 
     component: counts the copies that complete the barrier; `under_way` has the numbers of those that have not landed.
     steps: the calls that expect bytes and that start copies, with their groups. passed: for each group, the phase that
-    it last saw complete, its time then, and its wait. last: the group and node of the last arrival.
+    it last saw complete, its time then, and its wait. last: the group and node of the last arrival. order: the
+    components by which a group knows that a phase is over.
     """
 
     component: int
     pending: Clock
+    order: slice = field(default_factory=lambda: slice(None))
     phases: list[Clock] = field(default_factory=list)
     copies: int = 0
     under_way: set[int] = field(default_factory=set)
@@ -87,6 +108,10 @@ class BarrierClock:
     def join(self, clock: Clock) -> None:
         """Something has arrived, or a copy has landed."""
         np.maximum(self.pending, clock, out=self.pending)
+
+    def is_over(self, phase: int, known: Clock) -> bool:
+        """Whether a group with this clock knows that a phase is complete."""
+        return bool((known[self.order] >= self.phases[phase][self.order]).all())
 
     @property
     def landed(self) -> int:

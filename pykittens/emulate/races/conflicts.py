@@ -18,6 +18,12 @@ _PHASE = (
     "before this line, wait for the phase that the copy completes; the i-th use of one of n semaphores is phase "
     "i // n"
 )
+_FREED = (
+    "let the group that is done with the memory arrive at a semaphore of the block that writes next, with "
+    "semaphore.arrive(block=...), and let that block wait for the phase before it writes"
+)
+# Engines that bring what a phase of a barrier waits for.
+_BRING = (Engine.COPY_IN, Engine.SEND)
 _DOES = {
     (None, Access.READ): "reads it",
     (None, Access.WRITE): "writes it",
@@ -28,6 +34,7 @@ _DOES = {
     (Engine.COPY_OUT, Access.WRITE): "starts a store into it",
     (Engine.COPY_OUT, Access.COMBINE): "starts a store that combines with it",
     (Engine.PRODUCT, Access.READ): "starts a product that reads it",
+    (Engine.SEND, Access.WRITE): "sends a tile to it",
 }
 
 
@@ -62,9 +69,12 @@ def conflict(
     apart = old.group.block is not new.group.block
     names = who(old.group, apart), who(new.group, apart)
     found = _conflict(memory, is_tensor, old, new, ordered, fenced, names)
-    if found is None or not apart or is_tensor or ordered:
+    if found is None or is_tensor or ordered:
         return found
-    # A block cannot wait for the semaphores of another block.
+    if Engine.SEND in (old.engine, new.engine):
+        return found if found.kind is Kind.UNLANDED_COPY else replace(found, help=_FREED)
+    if not apart:
+        return found
     return replace(
         found,
         missing=f"after its access, {names[0]} must release a stage that {names[1]} waits for",
@@ -100,7 +110,7 @@ def _conflict(
         if old.of_a_flag or new.of_a_flag:
             return _beside_a_flag(memory, old, new, steps)
         return _between_blocks(memory, old, names, steps)
-    if old.engine is Engine.COPY_IN and not old.access.reads:
+    if old.engine in _BRING and not old.access.reads:
         found = _unlanded if new.access.reads else _landing
         return found(memory, old, new, names, steps)
     if old.engine in (Engine.PRODUCT, Engine.COPY_OUT) and old.access.reads:
@@ -117,7 +127,12 @@ def _unfenced(
     names: Names,
     steps: Steps,
 ) -> Finding:
-    if not fenced:
+    by, what = "is stored by lanes", "stored"
+    if old.engine is Engine.SEND:
+        by, what = "is sent by a block", "sent"
+        missing = f"after its wait for the tile, {names[1]} must call pk.fence_async()"
+        help = f"call pk.fence_async() in {names[1]} after the wait and before the engine starts"
+    elif not fenced:
         missing = (
             "a fence, and this kernel has none for tensors: pk.fence_async() covers them only if the copy engine "
             "fetches from a tensor that the kernel writes"
@@ -137,14 +152,12 @@ def _unfenced(
             if alone
             else f"call pk.fence_async() in {names[0]} after the store, before the .arrive() that {names[1]} waits for"
         )
-    what = (
-        "read by an engine, which may not see the stored values"
+    then = (
+        f"read by an engine, which may not see the {what} values"
         if new.access.reads
         else "written by an engine, and either write may come last"
     )
-    return Finding(
-        Kind.MISSING_FENCE, f"{memory} is stored by lanes and then {what}", steps, missing, help
-    )
+    return Finding(Kind.MISSING_FENCE, f"{memory} {by} and then {then}", steps, missing, help)
 
 
 def _sums(memory: str, old: AccessRecord, steps: Steps) -> Finding | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pykittens.emulate.barriers import Barrier, Copy
+from pykittens.emulate.barriers import Barrier, Copy, Sent
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.elements import Elements
 from pykittens.emulate.finding import Finding
@@ -44,9 +44,9 @@ from pykittens.emulate.races.shadow import (
     in_matrices,
 )
 from pykittens.emulate.regions import SharedMemory, SharedRegion
-from pykittens.emulate.shared import SharedItems, Signalled, Turn
+from pykittens.emulate.shared import Signalled, Turn
 from pykittens.emulate.watch import Access, Watcher
-from pykittens.ir.nodes import Call, Kernel, Node, moved, waits_for_flags, written
+from pykittens.ir.nodes import Call, Kernel, Node, calls, moved, waits_for_flags, written
 from pykittens.ir.op import Engine, Space
 from pykittens.ir.stages import Acquire
 from pykittens.ir.values import Value
@@ -70,6 +70,7 @@ class Races(Watcher):
     ) -> None:
         self.kernel, self.moments, self.found = kernel, moments, dict[object, Finding]()
         self.waits_for_flags = waits_for_flags(kernel)
+        self.sends = any(c.op.effects.engine is Engine.SEND for c in calls(kernel.body))
         self.names = _one_name_each(tensors)
         # A tensor that the kernel does not write may be read in any order.
         self.tensors = {self.names[name]: TensorShadow() for name in written(kernel)}
@@ -94,12 +95,19 @@ class Races(Watcher):
     # -- the blocks that run at once -----------------------------------------------------------
 
     def together(self, blocks: Sequence[BlockRun], groups: Sequence[Group]) -> None:
-        barriers = [b for block in blocks for b in _barriers(block)]
-        self.begin(OF_A_GROUP * len(groups) + len(barriers))
+        barriers = [b for block in blocks for b in block.barriers]
         first = OF_A_GROUP * len(groups)
-        self.groups = {g: GroupClock(OF_A_GROUP * i, self.size) for i, g in enumerate(groups)}
+        end = first + len(barriers)
+        last, order = end + len(groups), slice(None)
+        self.begin(last + len(barriers) if self.sends else end)
+        if self.sends:
+            self.landed, self.seen, order = slice(first, end), slice(last, None), slice(first, last)
+        self.groups = {
+            g: GroupClock(OF_A_GROUP * i, self.size, end + i if self.sends else None)
+            for i, g in enumerate(groups)
+        }
         self.barriers = {
-            b: BarrierClock(first + i, new_clock(self.size)) for i, b in enumerate(barriers)
+            b: BarrierClock(first + i, new_clock(self.size), order) for i, b in enumerate(barriers)
         }
         self.initialized.forget_shared()
 
@@ -258,14 +266,24 @@ class Races(Watcher):
         if group not in self.groups:
             return
         known, barrier = self.groups[group].known, self.barriers[copy.barrier]
+        sends, clock, fence = isinstance(copy.src, Sent), known.copy(), -1
+        if sends:
+            # Who waits for the bytes sees the tile, and nothing else that the sender wrote.
+            clock = self.groups[group].send(barrier.order)
+            fence = self.seen.start + barrier.component - self.landed.start
+            self.report(*protocol.early_bytes(group, call, copy.barrier, barrier, known))
         barrier.copies += 1
         barrier.under_way.add(barrier.copies)
-        barrier.steps.setdefault((call, "starts a copy"), who(group))
-        self.copies[copy] = (barrier.copies, known.copy())
-        end = (self.epoch, barrier.component, barrier.copies, -1, None, False, copy.barrier)
-        record = AccessRecord(group, call, Access.WRITE, Engine.COPY_IN, copy.dst.region, *end)
+        does = "sends a tile" if sends else "starts a copy"
+        barrier.steps.setdefault((call, does), who(group, several=sends))
+        self.copies[copy] = (barrier.copies, clock)
+        end = (self.epoch, barrier.component, barrier.copies, fence, None, False, copy.barrier)
+        engine = call.op.effects.engine
+        record = AccessRecord(group, call, Access.WRITE, engine, copy.dst.region, *end)
         if copy.dst.memory is not None:
             self.shares(record, copy.dst.memory)
+        if isinstance(copy.src, Sent):
+            return
         box = copy.src.box(copy.rows, copy.dst.cols)
         if call.args.get("multicast"):
             self.multicasts.starts(group, call, copy, box, len(barrier.phases))
@@ -343,6 +361,9 @@ class Races(Watcher):
         if group in self.groups:
             components = {"shared": FENCE_SHARED, "tensors": FENCE_TENSORS}
             self.groups[group].fence(*(components[s] for s in spaces))
+            # A program has the fence of a stage only if the role stores what an engine accesses.
+            if self.sends and "shared" in spaces and isinstance(group.node, Call):
+                self.groups[group].show(self.landed, self.seen)
 
     def takes(self, group: Group, node: Acquire, barrier: Barrier, phase: int) -> None:
         if phase >= 0:
@@ -476,12 +497,3 @@ def _one_name_each(tensors: Mapping[str, Array]) -> dict[str, str]:
         name: first.setdefault((a.ctypes.data, a.shape, a.strides), name) if a.size else name
         for name, a in tensors.items()
     }
-
-
-def _barriers(block: BlockRun) -> list[Barrier]:
-    """The barriers of a block: those of its stages and its semaphores."""
-    found = [b for ring in block.rings.values() for b in (*ring.full, *ring.empty)]
-    for shared in block.shared.values():
-        items = shared.items if isinstance(shared, SharedItems) else [shared]
-        found += [b for b in items if isinstance(b, Barrier)]
-    return found

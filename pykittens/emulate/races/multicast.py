@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pykittens.emulate.barriers import Barrier, Copy
 from pykittens.emulate.finding import Finding, FindingStep, Kind
 from pykittens.emulate.group import Group, name_in_launch
-from pykittens.emulate.memory import Box, Place
+from pykittens.emulate.memory import Box, GlobalTile, Place
 from pykittens.ir.nodes import Call
 
 # The tile that a copy names: its tensor, the place of its plane, first row and first column.
@@ -23,6 +23,7 @@ class Multicasts:
 
     def starts(self, group: Group, call: Call, copy: Copy, box: Box, phase: int) -> None:
         """A block starts to copy its part of a tile to a stage of a block of its cluster, in a phase of its barrier."""
+        assert isinstance(copy.src, GlobalTile), "no tile that was sent is multicast"
         tile = copy.src.name, box.place, box.row, box.col
         key = copy.barrier, copy.dst.memory
         step = FindingStep(name_in_launch(group), f"copies its part of {_named(tile)}", call.loc)

@@ -8,7 +8,7 @@ from pykittens.emulate.barriers import Barrier
 from pykittens.emulate.block import BlockRun
 from pykittens.emulate.finding import Finding, FindingStep, Kind
 from pykittens.emulate.group import Group, uneven
-from pykittens.emulate.races.clocks import TIME, BarrierClock, Clock, GroupClock
+from pykittens.emulate.races.clocks import BarrierClock, Clock, GroupClock
 from pykittens.emulate.races.conflicts import who
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Node, walk
@@ -122,7 +122,7 @@ def early_arrival(
     group: Group, node: Node, barrier: Barrier, clock: BarrierClock, arrival: Clock
 ) -> Findings:
     """An arrival must come after the phase before it, otherwise it may count for that phase."""
-    if clock.phases and not (arrival >= clock.phases[-1]).all():
+    if clock.phases and not clock.is_over(-1, arrival):
         name = who(group)
         yield Finding(
             Kind.BARRIER_COUNT,
@@ -136,11 +136,29 @@ def early_arrival(
         )
 
 
+def early_bytes(
+    group: Group, call: Call, barrier: Barrier, clock: BarrierClock, known: Clock
+) -> Findings:
+    """A tile must be sent after the phase before, otherwise its bytes may count for that phase."""
+    if clock.phases and not clock.is_over(-1, known):
+        name = who(group, several=True)
+        yield Finding(
+            Kind.BYTE_COUNT,
+            f"bytes that are sent may come to {barrier_name(barrier)} while the phase before is still open, and count "
+            "for that phase",
+            (FindingStep(name, "sends a tile", call.loc),),
+            f"a wait of {name} for something that comes after the phase before",
+            "let the receiving block arrive, after its wait, at a semaphore of the sender, with "
+            "semaphore.arrive(block=...), for which the sender waits before its next pk.send",
+            operands={"made at": barrier.loc},
+        )
+
+
 def ambiguous_wait(
     group: Group, call: Call, barrier: Barrier, clock: BarrierClock, waiter: GroupClock
 ) -> Findings:
     """A wait knows a phase by its parity: the phase before must be over, or the wait may end two phases early."""
-    if len(clock.phases) >= 2 and not (waiter.done >= clock.phases[-2]).all():
+    if len(clock.phases) >= 2 and not clock.is_over(-2, waiter.done):
         name = who(group)
         yield Finding(
             Kind.BARRIER_COUNT,
@@ -159,7 +177,7 @@ def missed_phase(
     """A phase may complete only after every group that waits for the phase before has seen that one complete."""
     number = len(clock.phases) - 1
     for group, (phase, time, call) in clock.passed.items():
-        if phase == number - 1 and completion[groups[group].first + TIME] < time:
+        if phase == number - 1 and completion[groups[group].progress] < time:
             name = who(group)
             steps = [FindingStep(name, "waits", call.loc)]
             if clock.last is not None:

@@ -46,10 +46,11 @@ class AccessRecord:
     """An access: its group, call and region, and the component and value of a clock at which the access is over.
 
     together: the blocks that ran at once, whose clocks can be compared. fence: for a write by lanes, the component of
-    the writer's fences. lanes: which lane moves which element; None for an engine, and for a product of single warps,
-    whose lanes read elements of each other. by_row: whether the rows of a tile are moved one by one, to rows that an
-    index names. of_a_flag: whether it signals a flag or waits for one, or its elements have tags. elements: the columns
-    that it touches, in ascending order; None for all of the region.
+    the writer's fences, for a tile that was sent, that of fences of its receiver. lanes: which lane moves which
+    element; None for an engine, and for a product of single warps, whose lanes read elements of each other. by_row:
+    whether the rows of a tile are moved one by one, to rows that an index names. of_a_flag: whether it signals a flag
+    or waits for one, or its elements have tags. elements: the columns that it touches, in ascending order; None for all
+    of the region.
     """
 
     group: Group
@@ -108,6 +109,11 @@ class AccessRecord:
         """Equal for accesses of ended blocks that conflict with the same later accesses, as the same lines."""
         region = self.region if self.elements is None else self.region.top
         return self.call, region, self.access, self.engine, self.of_a_flag
+
+    @property
+    def needs_fences(self) -> bool:
+        """Whether it sees the writes of lanes only after a fence, as an access by the async proxy."""
+        return self.engine is not None and self.engine is not Engine.SEND
 
     def fenced(self, known: Clock) -> bool:
         """Whether an engine sees this access: always, unless lanes wrote without a fence."""
@@ -189,7 +195,7 @@ def judge(
     if not ended:
         if not (lies_alike and old.by_the_same_lanes(new)):
             meet(old, new, False)
-    elif new.engine is not None and not old.fenced(known):
+    elif new.needs_fences and not old.fenced(known):
         meet(old, new, True)
 
 

@@ -83,6 +83,12 @@ DEVICE void barrier_wait(u32 bar, u32 phase, const Debug& debug, const Standing&
         if (nanoseconds() - start > debug.patience) debug.give_up(at);
     debug.go_on();
 }
+DEVICE void barrier_wait_of_cluster(u32 bar, u32 phase, const Debug& debug, const Standing& at) {
+    barrier_wait(bar, phase, debug, at);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.acq_rel.cluster;" ::: "memory");
+#endif
+}
 // A wait that began at a time goes on.
 DEVICE void wait_on(i64 start, const Debug& debug, const Standing& at) {
     debug.stand(at);

@@ -1,6 +1,7 @@
 """Decides who does the work of a call: an asynchronous engine, or the lanes that run the role.
 
-An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Engine.PRODUCT`). The decisions in order:
+An engine may do copies (`Engine.COPY_IN`, `Engine.COPY_OUT`) and products (`Engine.PRODUCT`); lanes start the stores to
+other blocks (`Engine.SEND`). The decisions in order:
 
 1. A lowering names its engine, and the function that gives the reason why the lanes do a call instead: on Hopper
    `beyond_wgmma` and `beyond_copy_engine`. Without such a lowering, as on Ampere and Ada, the lanes do all such calls.
@@ -65,6 +66,7 @@ def beyond_wgmma(role: Role, call: Call) -> str | None:
 
 # -- copies ----------------------------------------------------------------------------------------
 
+COPY_ENGINES = (Engine.COPY_IN, Engine.COPY_OUT)
 MAX_BOX_EXTENT = 256  # elements along an axis of a box
 LINE = 128  # bytes: the alignment of a box in shared memory
 # Dtypes that the copy engine combines in memory. In a maximum of 16-bit floats it would drop a NaN.
@@ -149,7 +151,7 @@ def _is_made(operator: str, value: Any, operands: set[Any]) -> bool:
 
 def is_split(call: Call) -> bool:
     """Whether the lanes do a copy that the engine could do, if the edge of a window cuts the tile."""
-    copies = call.op.effects.engine in (Engine.COPY_IN, Engine.COPY_OUT)
+    copies = call.op.effects.engine in COPY_ENGINES
     return copies and bool(edged_axes(copy_operands(call)[1]))
 
 
@@ -294,10 +296,10 @@ def can_share(kernel: Kernel, role: Role, target: Target) -> bool:
     What else the role does must have the same results in each warp, and no effect: it computes scalars and reads what
     the kernel does not write. One thread starts the copies of the engine.
     """
-    copies = [c for c in calls(role) if c.op.effects.engine is not None]
+    copies = [c for c in calls(role) if c.op.effects.engine in COPY_ENGINES]
     shared = [c for c in copies if by_lanes(role, c, target)]
     ready = all(copy_operands(c)[0].stage is not None for c in copies) and bool(shared)
-    others = (c for c in calls(role) if c.op.effects.engine is None)
+    others = (c for c in calls(role) if c.op.effects.engine not in COPY_ENGINES)
     return (
         role.is_service
         and ready

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from pykittens.errors import BackendError
+from pykittens.errors import UnsupportedError
 from pykittens.ir.nodes import (
     Block,
     Call,
@@ -141,7 +141,7 @@ def _parameter(
 
 def _check_cluster(kernel: Kernel, target: Target) -> None:
     if kernel.cluster > target.max_cluster:
-        raise BackendError(
+        raise UnsupportedError(
             f"{kernel.name}: {target.name} has no clusters of {kernel.cluster} blocks",
             loc=kernel.loc,
             help="clusters and multicast copies need sm_90a; @pk.kernel(cluster=1) runs everywhere",
@@ -281,7 +281,7 @@ def _initialize(e: CudaEmitter, pipelines: list[Pipeline]) -> None:
             e.line("fence_async();")
     e.line("__syncthreads();")
     if e.kernel.cluster > 1:
-        e.line("cluster_sync();")
+        e.line("cluster_start();")
 
 
 # -- the roles -------------------------------------------------------------------------------------
@@ -303,6 +303,19 @@ def _roles(e: CudaEmitter) -> None:
         _branches(e, working, "} else ")
     else:
         _branches(e, assigned, "")
+    if any(map(_arrives_elsewhere, calls(e.kernel.body))):
+        # No block may end while another one may signal its semaphores.
+        e.line("cluster_sync();")
+
+
+def _arrives_elsewhere(call: Call) -> bool:
+    """Whether a group arrives at a semaphore of another block; what a block is sent it waits for."""
+    effects = call.op.effects
+    return (
+        effects.engine is None
+        and effects.block is not None
+        and call.args[effects.block] is not None
+    )
 
 
 def _service_warpgroups(e: CudaEmitter, service: list[Team], closed: bool) -> None:

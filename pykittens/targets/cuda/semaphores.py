@@ -10,7 +10,7 @@ from pykittens.targets.cuda.allocation import BARRIER_BYTES, SEMAPHORE_BYTES, el
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import calls
 from pykittens.targets.cuda.sync import meet
-from pykittens.targets.debug_sites import check_item, literal, wait_arguments
+from pykittens.targets.debug_sites import check_block, check_item, literal, wait_arguments
 from pykittens.targets.index import Index
 from pykittens.targets.target import Lowerings
 from pykittens.types.tiles import SEMAPHORE, TURNS
@@ -60,8 +60,14 @@ def lower_item(e: CudaEmitter, call: Call) -> None:
 @SEMAPHORES.lower("arrive")
 def lower_arrive(e: CudaEmitter, call: Call) -> None:
     meet(e)
+    semaphore, block = e.names(call.args["semaphore"]), call.args["block"]
+    if block is not None:
+        check_block(e, block)
     with e.one_thread():
-        e.line(f"barrier_arrive({e.names(call.args['semaphore'])});")
+        if block is None:
+            e.line(f"barrier_arrive({semaphore});")
+        else:
+            e.line(f"semaphore_arrive_at({semaphore}, {e.scalar(block)});")
 
 
 @SEMAPHORES.lower("expect")
@@ -81,7 +87,29 @@ def lower_wait_phase(e: CudaEmitter, call: Call) -> None:
         name = f"{literal(source.args['memory'].name or 'semaphore')}[{{1}}]"
         index = [source.args["index"]]
     debug = wait_arguments(e, f"at {{loc}} for phase {{0}} of {name}", parity, *index)
-    e.line(f"barrier_wait({e.names(semaphore)}, {parity}{debug});")
+    of_cluster = "_of_cluster" if _of_cluster(e, semaphore) else ""
+    e.line(f"barrier_wait{of_cluster}({e.names(semaphore)}, {parity}{debug});")
+
+
+def _of_cluster(e: CudaEmitter, semaphore: Value) -> bool:
+    """Whether blocks of the cluster signal a semaphore of other blocks, or others of its array."""
+    if e.kernel.cluster == 1:
+        return False
+    signals = (c for r in e.kernel.roles for c in calls(r) if c.op.effects.block is not None)
+    signalled = (
+        c.args[name]
+        for c in signals
+        if c.args[c.op.effects.block or ""] is not None
+        for name in c.op.effects.signals
+    )
+    return any(_declared(x) is _declared(semaphore) for x in signalled)
+
+
+def _declared(semaphore: Value) -> Value:
+    """The result of pk.semaphore of which a semaphore is one."""
+    source = semaphore.source
+    found: Value = source.args["memory"] if isinstance(source, Call) else semaphore
+    return found
 
 
 def _parity(e: CudaEmitter, phase: Any) -> str:

@@ -191,6 +191,16 @@ def lower_store_shared(e: CudaEmitter, call: Call) -> None:
         element = _registers(_ELEMENTS, e, value)
         e.each(e.registers(value), f"store_shared({_transposed_address(e, tile)}, {element});")
         return
+    write_pairs(e, tile, value, "store_shared({to}, {pair});")
+
+
+def write_pairs(
+    e: CudaEmitter, tile: SharedTile, value: Value, write: str, start: str = "{}"
+) -> None:
+    """Write a tile by pairs of neighbours of a row.
+
+    write: the statement for a pair. start: where the address of the lane's first row of the tile is found from it.
+    """
     swizzle, warps, at = tile.type.layout.swizzle, e.role.warps, shared_location(e, tile)
     row = Index("at_row") + (MOVE // (tile.cols // 2) * (warps * 16) + "i / 2 % 2 * 8") * swizzle
     byte = Index(f"tile_col<{tile.cols}>(i, lane)") * tile.dtype.bytes + at.byte
@@ -198,8 +208,9 @@ def lower_store_shared(e: CudaEmitter, call: Call) -> None:
     # All rows of a lane have the same swizzle; the compiler would keep an address for each row across loops.
     with e.braces("{"):
         first = at.row + Index("warp * 16 + lane / 4") * swizzle
-        e.line(f"const u32 at_row = {first}, turn = turn_of<{swizzle}>(lane / 4);")
-        e.each(e.registers(value), f"store_shared({address}, {_registers(_PAIRS, e, value)});", 2)
+        e.line(f"const u32 at_row = {start.format(first)}, turn = turn_of<{swizzle}>(lane / 4);")
+        pair = _registers(_PAIRS, e, value)
+        e.each(e.registers(value), write.format(to=address, pair=pair), 2)
 
 
 def _registers(table: dict[int | str, str], e: CudaEmitter, value: Value) -> str:

@@ -23,6 +23,7 @@ SM_80 = Target(
     shared_bytes=163 * 1024,
     headers=(*SIMT.headers, "sm_80.cuh", "signals.cuh"),
     cards={"sm_86": 99 * 1024, "sm_87": 163 * 1024},
+    unsupported={"send": "blocks do not see the shared memory of others before Hopper"},
     lowerings=Lowerings(
         ATOMIC
         | COPIES

@@ -85,5 +85,14 @@ DEVICE void next_launch_start() { asm volatile("griddepcontrol.launch_dependents
 template <int COUNT> DEVICE void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(COUNT)); }
 template <int COUNT> DEVICE void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT)); }
 DEVICE u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-// No memory is made visible by it but barriers, whose initialisation has its own fence.
-DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// An address of this block's shared memory as the same place in a block of the cluster.
+DEVICE u32 in_block(u32 at, u32 block) { u32 there; asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(block)); return there; }
+// Stores whose bytes count towards a phase of a barrier of the same block.
+DEVICE void send(u32 to, u32 a, u32 b, u32 bar) { asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" :: "r"(to), "r"(a), "r"(b), "r"(bar) : "memory"); }
+DEVICE void send(u32 to, u32 a, u32 bar) { asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" :: "r"(to), "r"(a), "r"(bar) : "memory"); }
+DEVICE void semaphore_arrive_at(u32 at, u32 block) { asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(in_block(at, block)) : "memory"); }
+// What blocks of the cluster did before they signalled is seen after it.
+DEVICE void barrier_wait_of_cluster(u32 bar, u32 phase) { asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1; @done bra passed; bra again; passed: }" :: "r"(bar), "r"(phase) : "memory"); }
+// Blocks of a cluster have started: no memory is made visible by it but barriers, whose initialisation has its own fence.
+DEVICE void cluster_start() { asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

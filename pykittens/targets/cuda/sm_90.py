@@ -6,6 +6,7 @@ Calls that the engines cannot do fall back to the lowerings of Ada and Ampere, a
 from __future__ import annotations
 
 from pykittens.targets.cuda.bulk import BULK
+from pykittens.targets.cuda.send import SEND
 from pykittens.targets.cuda.shared import STMATRIX
 from pykittens.targets.cuda.sm_89 import SM_89
 from pykittens.targets.cuda.wgmma import WGMMA
@@ -23,6 +24,7 @@ SM_90 = Target(
     lowerings=Lowerings(
         WGMMA  # products by the engine, else mma.sync of single warps, and waits for them
         | BULK  # load_async and store_async by the engine, else by the lanes, and synchronisation with it
+        | SEND  # stores of tiles to other blocks of the cluster
         | STMATRIX  # stores of 16-bit tiles to shared memory
     ),
 )
