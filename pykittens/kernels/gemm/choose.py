@@ -26,6 +26,7 @@ from pykittens.lang.grid import CLUSTERS
 
 MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
+LEAST_STAGES = 4  # of blocks that exchange sums in clusters
 CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
 WIDEST = 256  # columns of a tile
 DEEPER = 96  # rows of a stage, of which lanes load so few pieces that they may be twice as long
@@ -277,9 +278,10 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
         short = c.overlap and _moved(shape) <= 3
         yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1, overlap=short)
     for splits in _splits_of_clusters(c, shape, limits):
-        yield replace(
-            c, splits=splits, cluster=splits, out_cols=_unit(c, piece, splits), out_stages=1
-        )
+        width = _unit(c, piece, splits)
+        made = replace(c, splits=splits, cluster=splits, out_cols=width, out_stages=1)
+        if _stages(made, shape, limits) >= LEAST_STAGES:  # the sums of others take the room of some
+            yield made
 
 
 def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:

@@ -54,7 +54,7 @@ class Exchange:
         """Expect the sums of all others for the units that this block finishes."""
         units: Any = 0
         for part in range(self.tiles.parts):
-            units = units + pk.where(self.finisher(w, part) == task.split, 1, 0)
+            units = units + (self.finisher(w, part) == task.split).to(pk.int32)
         each = self.tiles.group_rows * self.tiles.config.out_cols * 4 * self.tiles.products
         self.arrived[w].expect(units * (each * self.others))
 
