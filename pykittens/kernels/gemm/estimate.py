@@ -34,56 +34,52 @@ class Rates:
     clock: float = 1840  # cycles per microsecond
     products: float = 4096  # bytes of A times bytes of B that are multiplied per cycle
     # Operations per microsecond at the power limit, in 16 bits; twice as many in 8 bits.
-    power: float = 833e6
-    narrow: float = 8.4  # more power by 1 / columns, for each of which A is read from shared memory
-    moved: float = (
-        6.3  # more power by the bytes from the L2 cache for each pair of bytes that is multiplied
-    )
-    memory: float = 0.827  # the part of the memory's rate by its data sheet that a product reaches
-    copies: float = 0.80  # the part that a launch before the product reaches, with its writes
-    cache: float = 97  # bytes per cycle from the L2 cache to one multiprocessor
-    shared: float = 71  # the same if all of them load
+    power: float = 855e6
+    narrow: float = 7.3  # more power by 1 / columns, for each of which A is read from shared memory
+    moved: float = 5.93  # more power by bytes from the L2 cache for each pair that is multiplied
+    memory: float = 0.829  # the part of the memory's rate by its data sheet that a product reaches
+    copies: float = 0.64  # the part that a launch before the product reaches, with its writes
+    cache: float = 96  # bytes per cycle from the L2 cache to one multiprocessor
+    shared: float = 70  # the same if all of them load
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
-    lane_wait: float = 1750
-    lane_piece: float = 45
+    lane_wait: float = 2470
+    lane_piece: float = 62
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
-    outside: float = 24.6
+    outside: float = 33.5
 
-    crossing: float = 0.43  # a row of a box that crosses from line to line takes so much longer
-    sector: float = 0.475  # and so much if it starts at 16 bytes, and touches a fifth sector
-    start: float = 3.8  # microseconds of a launch, until the first stage is there
-    apart: float = 0.24  # more for an operand whose rows do not start at lines
-    overlap: float = 1.04  # microseconds less if it starts while the launch before it ends
-    copy: float = 3.0  # microseconds of a launch before the product that copies, beside its bytes
-    step: float = 18.5  # cycles of a step of 128 bytes beside its products
-    alone: float = 49  # the same for one warpgroup, which waits for its products
-    tile: float = 145  # cycles of a tile beside its steps and elements
-    part: float = 188  # cycles of a part of the columns that is stored
-    store: float = 0.069  # cycles of an element that is stored
-    lane_store: float = 0.2  # more if lanes store it, to rows at any address
+    crossing: float = 0.34  # a row of a box that crosses from line to line takes so much longer
+    sector: float = 0.51  # and so much if it starts at 16 bytes, and touches a fifth sector
+    start: float = 3.7  # microseconds of a launch, until the first stage is there
+    apart: float = 0.14  # more for an operand whose rows do not start at lines
+    overlap: float = 0.7  # microseconds less if it starts while the launch before it ends
+    copy: float = 2.27  # microseconds of a launch before the product that copies, beside its bytes
+    step: float = 16.1  # cycles of a step of 128 bytes beside its products
+    alone: float = 50  # the same for one warpgroup, which waits for its products
+    tile: float = 118  # cycles of a tile beside its steps and elements
+    part: float = 177  # cycles of a part of the columns that is stored
+    store: float = 0.056  # cycles of an element that is stored
+    line: float = 1.7  # cycles of a line of a row that is stored
+    lane_store: float = 0.19  # more if lanes store it, to rows at any address
     operand: float = 0.03  # more with operands of the epilogue or an activation
-    turns: float = 0.021  # less if warpgroups store in turns, and the next tile hides it
+    turns: float = 0.026  # less if warpgroups store in turns, and the next tile hides it
     scales: float = 140  # cycles of a product that is scaled, beside its elements
     scaled: float = 1 / 183  # cycles of an element that is scaled
     pieces: float = 20  # cycles of each piece after the first
 
-    hidden: float = 0.039  # the part of the whole time that hides lines outside of tensors
+    hidden: float = 0.045  # the part of the whole time that hides lines outside of tensors
     uneven: float = (
-        0.21  # what of the memory's time some blocks take that have one tile more than others
+        0.21  # the part of memory's time that blocks take with one tile more than others
     )
-    least_busy: float = 28  # multiprocessors that are enough for all of the memory's rate
-    idle: float = 0.055  # more time of memory if all blocks but one were idle
+    least_busy: float = 24  # multiprocessors that are enough for all of the memory's rate
+    idle: float = 0.058  # more time of memory if all blocks but one were idle
 
-    passing: float = 1.46  # microseconds in which blocks of a split tile exchange sums
-    passed: float = 1.4e-6  # microseconds of a sum that is exchanged by all blocks
-    sending: float = 0.5  # the same for blocks of a cluster
-    sent: float = 1.6e-4  # microseconds of a sum that a block of a cluster sends
-    added: float = 6.0e-5  # microseconds of a sum that a block adds
-    clustered: float = 0.085  # the part by which blocks of a cluster wait for each other
-    reached: float = (
-        0.91  # the part of the multiprocessors that clusters of more than two blocks reach
-    )
+    passing: float = 0.88  # microseconds in which blocks of a split tile exchange sums
+    passed: float = 9.1e-7  # microseconds of a sum that is exchanged by all blocks
+    sent: float = 1.36e-4  # microseconds of a sum that a block of a cluster sends
+    added: float = 4.7e-5  # microseconds of a sum that a block adds
+    clustered: float = 0.074  # the part by which blocks of a cluster wait for each other
+    reached: float = 0.91  # the part of the multiprocessors that larger clusters than two reach
     join: float = 0.2  # microseconds in which the blocks of clusters start and end together
 
     # Products by vectors, fitted to 25 measured ones of 1 to 8 rows: instructions of a warp.
@@ -174,7 +170,15 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, waves: f
     of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared)
     load = max(loaded * of_byte, _by_lanes(c, s, r))
     stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
+    stored += r.line * _lines_stored(c, s)
     return steps * max(multiply, load) + r.tile + stored
+
+
+def _lines_stored(c: Config, s: GemmShape) -> float:
+    """Lines of memory in which the rows of the boxes of an output tile lie, each counted for each box."""
+    width = min((c.rows // c.consumers if c.swap else c.out_cols) * s.out_bytes, LINE)
+    crossed = 1 + max(width - s.out_step, 0) / LINE
+    return c.rows * c.cols * s.out_bytes / width * crossed
 
 
 def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
@@ -225,7 +229,7 @@ def _passed(c: Config, r: Rates, tiles: int, products: int) -> float:
     """Microseconds in which blocks exchange partial sums: the sums of all blocks, and those that one block adds."""
     sums = c.rows * c.cols * products * c.splits
     if c.exchanges:
-        return r.sending + r.sent * (sums - sums / c.splits) / c.splits
+        return r.sent * sums / c.splits * (1 - 1 / c.splits)
     return r.passing + r.passed * tiles * sums + r.added * sums / min(c.splits, c.parts)
 
 
