@@ -93,14 +93,14 @@ def test_a_fit_finds_the_rates_by_which_candidates_take_their_times(shapes, tmp_
     truth = replace(RATES, start=RATES.start * 1.3, copies=RATES.copies / 1.3)
     path, fit = tmp_path / "found.json", load(BENCHMARKS / "gemm_fit.py")
     limits = limits_of(torch.empty(0))
-    path.write_text(json.dumps({"limits": asdict(limits), "rows": rows_of(shapes, truth, 12)}))
+    path.write_text(json.dumps({"limits": asdict(limits), "rows": rows_of(shapes, truth, 24)}))
     rates = fit.main([str(path), "--folds", "2"])
     measured = fit.read([path])
-    assert len(measured) == 12
+    assert len(measured) == 24
     errors = [[x.losses(r)[1] for x in measured] for r in (truth, RATES, rates)]
     exact, before, after = map(max, errors)
     assert exact == 0
     assert after < before / 10
     told = capsys.readouterr().out
-    assert "12 shapes, as it is: " in told
+    assert "24 shapes, as it is: " in told
     assert "fitted to all: 1.000 of the fastest" in told

@@ -99,7 +99,7 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     """Estimated microseconds of a product."""
     c, s, r, blocks = config, shape, rates, limits.multiprocessors
     if c.cluster > 2:
-        blocks = round(blocks * r.reached) // c.cluster * c.cluster
+        blocks = max(round(blocks * r.reached) // c.cluster, 1) * c.cluster
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0
