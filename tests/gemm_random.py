@@ -164,7 +164,9 @@ def _changed(r: random.Random, config: Config, shape: GemmShape, limits: Limits)
     if config.splits == 1:
         changes += [{"cluster": 2, "cluster_axis": axis} for axis in (0, 1)]
     changes += [{"out_stages": 2}, {"copied": r.choice((("a",), ("b",), ("a", "b")))}]
-    changes += [{"loaders": r.choice((2, 8, 16) if config.consumers == 1 else (2, 8))}]
+    # A product of more columns needs more registers than 512 threads start with.
+    most = (2, 8, 16) if config.consumers == 1 else (2, 8) if config.cols <= 192 else (2,)
+    changes += [{"loaders": r.choice(most)}]
     for change in changes:
         if r.random() < 0.25:
             made = replace(config, **change)
