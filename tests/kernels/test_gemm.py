@@ -42,10 +42,17 @@ CONFIGS = {
     "splits-swap": Config(128, 32, stages=3, out_cols=32, splits=2, swap=True),
     "splits-turns": Config(128, 64, stages=3, splits=2, turns=True),
     "splits-many": Config(64, 48, stages=2, consumers=1, out_cols=16, splits=11, out_stages=2),
+    "widest": Config(256, 192, stages=3, out_cols=32, out_stages=2, turns=True),
+    "cluster-of-four": Config(128, 64, stages=3, cluster=4),
+    "exchange": Config(128, 64, stages=3, out_cols=32, splits=4, cluster=4),
+    "exchange-swap": Config(
+        192, 48, stages=2, consumers=3, out_cols=16, splits=8, cluster=8, swap=True
+    ),
+    "exchange-turns": Config(128, 64, stages=3, splits=2, cluster=2, turns=True),
     "sm_80": ALONE[0],
     "sm_89": ALONE[1],
 }
-SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1]
+SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1 == config.cluster]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -72,7 +79,9 @@ def test_what_is_picked_multiplies(m, n, k):
     assert fault_of(Problem(m, n, k)) == ""
 
 
-@pytest.mark.parametrize("name", ["large", "narrow", "swap", "splits", "splits-swap", "sm_80"])
+@pytest.mark.parametrize(
+    "name", ["large", "narrow", "swap", "splits", "splits-swap", "exchange", "sm_80"]
+)
 def test_extents_of_nothing_and_of_one(name):
     for extents in ((130, 70, 0), (0, 70, 64), (70, 0, 64), (0, 0, 0), (1, 70, 1), (70, 1, 70)):
         problem = Problem(*extents, config=CONFIGS[name])
