@@ -70,7 +70,7 @@ class Measured:
 
 
 def read(paths: Sequence[Path]) -> list[Measured]:
-    """The shapes of some files that have several candidates; neighbours of these are left out."""
+    """The shapes of some files that have several candidates."""
     names = {f.name for f in fields(Config)}
     found, files = [], [json.loads(path.read_text()) for path in paths]
     for row, limits in ((r, Limits(**f["limits"])) for f in files for r in f["rows"]):

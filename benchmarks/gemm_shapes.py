@@ -7,12 +7,11 @@ configurations of each shape, to which benchmarks/gemm_fit.py fits the rates of 
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,15 @@ from gemm_measure import compared, compile_all, name_of, set_in, shape_of  # noq
 from gemm_problems import Data, Problem  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
-from pykittens.kernels.gemm.choose import by_vectors  # noqa: E402
+from pykittens.kernels.gemm.choose import candidates  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
-from pykittens.kernels.gemm.estimate import estimate, steps_of_rows  # noqa: E402
-from pykittens.kernels.gemm.tune import contenders  # noqa: E402
 from pykittens.kernels.limits import Limits, limits_of  # noqa: E402
 from pykittens.runtime import driver  # noqa: E402
 
 STRATA = (1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 4e12)  # operations, the bounds of each stratum
 ROWS, COLUMNS = (1, 16384), (64, 32768)
 MOST_BYTES = 2e9
+WIDE = 128 * 192  # elements of the smallest of the large tiles
 LAYOUTS = ((False, True), (False, False), (True, False), (True, True))  # a, b transposed
 
 
@@ -74,31 +72,18 @@ class Case:
 
     @staticmethod
     def of(problem: Problem, limits: Limits, count: int) -> Case:
-        """The case of a problem with this number of candidates; of several, also with neighbours of the pick."""
-        shape = shape_of(problem)
-        picked, *others = contenders(shape, limits)[:count]
-        if others:
-            others += neighbours(picked, shape)
-            made = sorted(by_vectors(shape, limits), key=lambda c: estimate(c, shape, limits))
-            others += made[:2]
-        return Case(problem, shape, {name_of(c): c for c in (picked, *others)})
+        """The case of a problem with this number of candidates: the best of each kind by the estimate."""
+        shape, kinds = shape_of(problem), dict[Any, Config]()
+        for c in candidates(shape, limits):
+            kinds.setdefault(_kind(c), c)
+        return Case(problem, shape, {name_of(c): c for c in [*kinds.values()][:count]})
 
 
-def neighbours(c: Config, shape: GemmShape) -> Iterator[Config]:
-    """Configurations that differ in what no estimate decides, or in clusters."""
-    yield replace(c, overlap=not c.overlap)
-    if c.vectors:
-        return
-    if min(steps_of_rows(c, shape)) < 16:
-        more = (n for n in (4, 8, 16) if n // 4 + c.consumers <= 5)
-        yield from (replace(c, loaders=n) for n in more if n != c.loaders)
-    if c.splits > 1:
-        return
-    # Each block of a cluster copies as many rows of the side that they share, in units of eight.
-    shared = c.cols, c.rows
-    for size, axis in itertools.product((2, 4), (0, 1)):
-        if shared[axis] % (8 * size) == 0:
-            yield replace(c, cluster=size, cluster_axis=axis)
+def _kind(c: Config) -> tuple[Any, ...]:
+    """What sets configurations apart; tiles that read about as much from the L2 cache for each product are alike."""
+    area = c.rows * c.cols
+    tile = area if area >= WIDE else (c.rows, c.cols)
+    return tile, c.depth, c.cluster, c.splits > 1, c.turns, c.copied, c.loaders, c.vectors > 0
 
 
 def aligned(p: Problem) -> Problem:
