@@ -264,10 +264,6 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
             c = replace(c, out_cols=SCALED, out_stages=min(c.cols // SCALED, 2))
     elif c.rows == 128 and c.cols >= 128 and not loads and width == 64 and shape.out_step >= 16:
         yield replace(c, out_stages=2, turns=True)
-    elif c.rows == 256 and c.cols >= 128 and piece % 32 == 0 and shape.out_step >= 16:
-        if not (loads or shape.gated):
-            one, two = (replace(c, out_cols=32, out_stages=n, turns=True) for n in (1, 2))
-            yield two if _stages(two, shape, limits) == _stages(one, shape, limits) else one
     elif shape.gated and (c.rows, c.cols) == (128, 128) and shape.out_bytes <= 2:
         yield replace(c, out_cols=c.cols, turns=True)
     yield c
