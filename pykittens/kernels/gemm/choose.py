@@ -267,15 +267,21 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
     elif shape.gated and (c.rows, c.cols) == (128, 128) and shape.out_bytes <= 2:
         yield replace(c, out_cols=c.cols, turns=True)
     yield c
+    yield from _split(c, piece, shape, limits)
+
+
+def _split(c: Config, piece: int, shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """The configurations with blocks that share each tile, whose parts lie in pieces of its columns."""
+    # Blocks that exchange sums end later if the next launch reads much beside them.
+    moved, few = _moved(shape), shape.m <= 64
     for splits in _splits(c, shape, limits):
         # Parts so narrow that each block has one to finish; or a single part, for which no block waits.
         wide = c.cols == 32 or (piece % 32 == 0 and c.cols // 32 >= splits)
-        # Blocks that exchange sums end later if the next launch reads much beside them.
-        short = c.overlap and _moved(shape) <= 3
-        yield replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1, overlap=short)
+        made = replace(c, splits=splits, out_cols=32 if wide else 16, out_stages=1)
+        yield replace(made, overlap=c.overlap and moved <= 3)
     for splits in _splits_of_clusters(c, shape, limits):
-        width = _unit(c, piece, splits)
-        made = replace(c, splits=splits, cluster=splits, out_cols=width, out_stages=1)
+        made = replace(c, splits=splits, cluster=splits, out_cols=_unit(c, piece, splits))
+        made = replace(made, out_stages=1, overlap=c.overlap and (few or moved <= 5))
         if _stages(made, shape, limits) >= LEAST_STAGES:  # the sums of others take the room of some
             yield made
 
