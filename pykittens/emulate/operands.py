@@ -62,9 +62,7 @@ def _sorted(call: Call) -> Operands:
     plain = effects.engine is effects.finishes is None and not (
         effects.flags or effects.fences or effects.meets
     )
-    elsewhere: tuple[str, ...] = ()
-    if effects.block is not None and call.args[effects.block] is not None:
-        elsewhere = effects.writes + effects.signals
+    elsewhere = effects.writes + effects.signals if call.names_block else ()
     return Operands(dict(call.args), tuple(values), tuple(others), results, plain, elsewhere)
 
 

@@ -59,6 +59,12 @@ class Call:
         name = self.op.effects.managed
         return name is None or bool(self.args[name])
 
+    @property
+    def names_block(self) -> bool:
+        """Whether what it writes and signals lies in a block of the cluster that it names."""
+        name = self.op.effects.block
+        return name is not None and self.args[name] is not None
+
 
 @dataclass(eq=False)
 class Require:

@@ -56,14 +56,8 @@ def uses(visit: Visit) -> Iterator[Use]:
             element = formulas.formula(index)
             yield Use(
                 *(owner, element, kind, visit.who, visit.count, call.loc),
-                *(bytes, phase, visit.index, _names_block(call)),
+                *(bytes, phase, visit.index, call.names_block),
             )
-
-
-def _names_block(call: Call) -> bool:
-    """Whether a call signals a block of the cluster that it names."""
-    block = call.op.effects.block
-    return block is not None and call.args[block] is not None
 
 
 def _owner(semaphore: Value) -> tuple[Value, object]:

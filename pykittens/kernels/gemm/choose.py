@@ -228,11 +228,9 @@ def _fits_registers(c: Config, shape: GemmShape) -> bool:
         return sums <= 64 * (128 if is_narrow else 160)
     # Operands of the epilogue and transposed bytes take registers, too.
     takes_more = _transposes_bytes(shape) or (shape.operands > 3 and shape.activation)
-    if takes_more or shape.gated:
-        most = (96 if takes_more else 192) if is_narrow else (192 if takes_more else 256)
-    else:
-        most = 192 if is_narrow else 384
-    return sums <= 64 * most
+    if takes_more:
+        return sums <= 64 * (96 if is_narrow else 192)
+    return sums <= 64 * (192 if is_narrow else 256 if shape.gated else 384)
 
 
 def _transposes_bytes(shape: GemmShape) -> bool:

@@ -310,12 +310,7 @@ def _roles(e: CudaEmitter) -> None:
 
 def _arrives_elsewhere(call: Call) -> bool:
     """Whether a group arrives at a semaphore of another block; what a block is sent it waits for."""
-    effects = call.op.effects
-    return (
-        effects.engine is None
-        and effects.block is not None
-        and call.args[effects.block] is not None
-    )
+    return call.op.effects.engine is None and call.names_block
 
 
 def _service_warpgroups(e: CudaEmitter, service: list[Team], closed: bool) -> None:

@@ -95,13 +95,8 @@ def _of_cluster(e: CudaEmitter, semaphore: Value) -> bool:
     """Whether blocks of the cluster signal a semaphore of other blocks, or others of its array."""
     if e.kernel.cluster == 1:
         return False
-    signals = (c for r in e.kernel.roles for c in calls(r) if c.op.effects.block is not None)
-    signalled = (
-        c.args[name]
-        for c in signals
-        if c.args[c.op.effects.block or ""] is not None
-        for name in c.op.effects.signals
-    )
+    signals = (c for r in e.kernel.roles for c in calls(r) if c.names_block)
+    signalled = (c.args[name] for c in signals for name in c.op.effects.signals)
     return any(_declared(x) is _declared(semaphore) for x in signalled)
 
 
