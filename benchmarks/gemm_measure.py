@@ -13,7 +13,7 @@ from typing import Any
 import record
 import torch
 from gemm_library import libraries, library_allowed
-from gemm_problems import Data, Expected, Problem, allowed, call_of, calls, made
+from gemm_problems import BLOCK, Data, Expected, Problem, allowed, call_of, calls, made
 from protocol import Bench, Figure
 from record import Row
 
@@ -211,11 +211,12 @@ def compile_all(
 ) -> list[str]:
     """The same for problems in given configurations.
 
-    Programs do not depend on extents above those of few rows, but on what divides them.
+    Programs do not depend on extents above those of few rows, but on what divides them, and their blocks with scales.
     """
     jobs = {}
     for problem, config in wanted:
-        m, n, k = (x if x <= FEW else 256 + x % ALIGNED for x in (problem.m, problem.n, problem.k))
+        unit = 4 * BLOCK if problem.section == "blocks" else ALIGNED  # 16 bytes of scales
+        m, n, k = (x if x <= FEW else 512 + x % unit for x in (problem.m, problem.n, problem.k))
         small = dataclasses.replace(problem, m=m, n=n, k=k, kind="", panel="", at="")
         jobs[small, config, arch] = None
     count = processes or min(16, os.cpu_count() or 1, len(jobs) or 1)

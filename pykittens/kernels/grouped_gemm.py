@@ -27,6 +27,7 @@ from pykittens.kernels.gemm.operands import (
     is_transposed,
     lay_out,
 )
+from pykittens.kernels.gemm.scales import AHEAD
 from pykittens.kernels.gemm.tiles import Form, send
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
@@ -70,12 +71,12 @@ def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no
             at = advance(groups, at, number)
             if number < groups.total:
                 task = groups.tile(at, number)
-                sums, scales = groups.zeros(), groups.scales(task, w, 0)
+                sums, scales = groups.zeros(), [groups.scales(task, w, i) for i in range(AHEAD)]
                 for k in pk.range(task.stop):
                     with inputs.drain() as s:
-                        sums, pending = groups.multiply(s, w, sums, k, scales)
-                    ahead = groups.scales(task, w, k + 1)
-                    sums, scales = groups.added(sums, pending), ahead
+                        sums, pending = groups.multiply(s, w, sums, k, scales[0])
+                    ahead = groups.scales(task, w, k + AHEAD)
+                    sums, scales = groups.added(sums, pending), [*scales[1:], ahead]
                 finish(groups, outputs, task, w, sums)
 
 

@@ -216,6 +216,24 @@ def test_a_configuration_knows_its_shared_memory(config, about):
     assert emitted.shared_bytes == config.shared_bytes(shape.out_bytes, shape.gated, shape.blocks)
 
 
+def test_stages_contain_the_scales_that_the_copy_engine_reaches():
+    """Each vector of scales takes 1024 bytes of a stage: of the rows, and of both pieces of the columns."""
+    config, problem = Config(128, 256, stages=3), Problem(256, 256, 512, dtypes=FP8)
+    vectors = {}
+    for name, m, k in (
+        ("all", 256, 512),
+        ("rows", 256, 640),
+        ("columns", 255, 512),
+        ("none", 255, 640),
+    ):
+        given = replace(problem, m=m, k=k, extras=BLOCK_SCALES, config=config)
+        arguments, constants = arguments_of(given.call(), config)
+        vectors[name] = gemm_tiles.emitted(*arguments, **constants).shared_bytes
+    least = vectors["none"]
+    found = {name: (bytes - least) / (3 * 1024) for name, bytes in vectors.items()}
+    assert found == {"all": 3, "rows": 1, "columns": 2, "none": 0}
+
+
 @pytest.mark.parametrize("out_dtype", ["bf16", "f32"])
 def test_the_warps_of_a_group_have_room_to_join_sums_of_columns(out_dtype):
     call = Problem(64, 64, 64, column_sums=True, out_dtype=out_dtype).call()

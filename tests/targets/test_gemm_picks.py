@@ -43,7 +43,8 @@ VARIANTS = {
     "fp8-AB": replace(FP8, transpose_b=False),
     "fp8-scales": replace(FP8, extras=SCALES),
     "fp8-out": replace(FP8, extras=SCALES, out_dtype="e4m3"),
-    "blocks": replace(FP8, extras=BLOCK_SCALES),
+    "blocks": replace(FP8, extras=BLOCK_SCALES),  # those of a row of B are no multiple of 16 bytes
+    "blocks-in-stages": replace(FP8, k=512, extras=BLOCK_SCALES),
     "bias": replace(PLAIN, extras={"bias": "bf16"}),
     "bias-relu": replace(PLAIN, extras={"bias": "bf16"}, activation="relu"),
     "bias-gelu": replace(PLAIN, extras={"bias": "bf16"}, activation="gelu"),

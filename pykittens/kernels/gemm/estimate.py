@@ -65,7 +65,8 @@ class Rates:
     turns: float = 0.026  # less if warpgroups store in turns, and the next tile hides it
     scales: float = 140  # cycles of a product that is scaled, beside its elements
     scaled: float = 1 / 183  # cycles of an element that is scaled
-    pieces: float = 20  # cycles of each piece after the first
+    later: float = 0.65  # the part of that which further products of a step take, which others hide
+    pieces: float = 57  # cycles of each further piece of a product
 
     hidden: float = 0.045  # the part of the whole time that hides lines outside of tensors
     uneven: float = (
@@ -162,8 +163,9 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, waves: f
     multiply = max(a * b, a * 48) * c.depth / r.products
     multiply += (r.alone if c.consumers == 1 else r.step) * c.depth / LINE
     if s.blocks:
-        each = r.scales + c.rows // c.consumers * c.scaled_cols * r.scaled
-        multiply += (each + r.pieces * (c.pieces - 1)) * scaled(c, s)
+        count, each = scaled(c, s), r.scales + c.rows // c.consumers * c.scaled_cols * r.scaled
+        multiply += each * (1 + r.later * (count - 1))
+        multiply += r.pieces * (c.pieces * (1 + s.gated) - count)
     hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
     of_element += r.lane_store * (s.out_step < 16)

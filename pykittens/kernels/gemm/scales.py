@@ -9,59 +9,71 @@ import pykittens as pk
 from pykittens.kernels.gemm.config import SCALED, Config
 
 AT_ONCE = 16  # scales of blocks that are copied together
+AHEAD = 2  # steps before its own at which a scale is loaded that no stage contains
 
 
 class Scales:
     """The block scales of a product: one per 1 x 128 block of A and one per 128 x 128 block of B and of the gate.
 
-    are_staged: the copy engine can address them, so stages contain them. A step of a task has one scale per row, and
-    one per piece of its columns.
+    Stages contain the scales that the copy engine can address; the others are loaded from memory steps ahead. A step of
+    a task has one scale per row, and one per piece of its columns.
     """
 
     def __init__(self, given: dict[str, Any], config: Config, depth: int) -> None:
         self.rows, self.config, self.depth = given["row_blocks"], config, depth
         self.group_rows = config.rows // config.consumers
         self.blocks = [given[n] for n in ("column_blocks", "gate_blocks") if n in given]
-        self.are_staged = all(x.type.aligned for x in (self.rows, *self.blocks))
+
+    def is_staged(self, scales: Any) -> bool:
+        """Whether stages contain these scales."""
+        return bool(scales.type.aligned)
 
     def stage(self) -> dict[str, Any]:
         """The shared vectors of a stage, by name."""
-        if not self.are_staged:
-            return {}
         length = self.config.cols if self.config.swap else self.config.rows
-        blocks = {name: pk.sv(pk.f32, AT_ONCE) for name, _, _ in self._pieces()}
-        return {"scales": pk.sv(pk.f32, length), **blocks}
+        rows = {"scales": pk.sv(pk.f32, length)} if self.is_staged(self.rows) else {}
+        staged = [name for name, blocks, _ in self._pieces() if self.is_staged(blocks)]
+        return rows | {name: pk.sv(pk.f32, AT_ONCE) for name in staged}
 
     def load(self, s: Any, task: Any, k: Any) -> None:
         """Load the scales of a stage."""
-        if not self.are_staged:
-            return
         step = self.step(k)
-        pk.load_async(s.scales, self.rows[step, task.col if self.config.swap else task.row])
+        if self.is_staged(self.rows):
+            at = task.col if self.config.swap else task.row
+            pk.load_async(s.scales, self.rows[step, at])
         for name, blocks, piece in self._pieces():
-            pk.load_async(getattr(s, name), blocks[self._block(task, piece), step // AT_ONCE])
-
-    def in_stage(self, s: Any, w: Any, k: Any) -> list[Any]:
-        """The scales of a step, from its stage."""
-        if self.config.swap:
-            by_row = pk.load(s.scales, spread=pk.per_column)
-        else:
-            by_row = pk.load(s.scales.parts(self.group_rows)[w], spread=pk.per_row)
-        at = self.step(k) % AT_ONCE
-        return [by_row, *(pk.load(getattr(s, name).parts(1)[at]) for name, _, _ in self._pieces())]
+            if self.is_staged(blocks):
+                pk.load_async(getattr(s, name), blocks[self._block(task, piece), step // AT_ONCE])
 
     def in_memory(self, task: Any, w: Any, k: Any) -> list[Any]:
-        """The scales of a step, from global memory; none if stages have them."""
-        if self.are_staged:
-            return []
-        step = self.step(k)
-        if self.config.swap:
-            by_row = pk.load(self.rows[step, task.col], cols=self.config.cols, spread=pk.per_column)
+        """The scales of a step that no stage contains, from global memory."""
+        step, found = self.step(k), list[Any]()
+        if self.is_staged(self.rows):
+            pass
+        elif self.config.swap:
+            at = self.rows[step, task.col]
+            found.append(pk.load(at, cols=self.config.cols, spread=pk.per_column))
         else:
-            row = task.row * self.config.consumers + w
-            by_row = pk.load(self.rows[step, row], cols=self.group_rows, spread=pk.per_row)
-        pieces = [(blocks, self._block(task, piece)) for _, blocks, piece in self._pieces()]
-        return [by_row, *(pk.load(blocks[block, step]) for blocks, block in pieces)]
+            at = self.rows[step, task.row * self.config.consumers + w]
+            found.append(pk.load(at, cols=self.group_rows, spread=pk.per_row))
+        apart = [x for x in self._pieces() if not self.is_staged(x[1])]
+        return found + [pk.load(x[self._block(task, piece), step]) for _, x, piece in apart]
+
+    def of_step(self, s: Any, w: Any, k: Any, in_memory: list[Any]) -> list[Any]:
+        """All scales of a step: those of its stage, and the others, which were loaded before."""
+        others, at = iter(in_memory), self.step(k) % AT_ONCE
+        by_row = self._by_row(s, w) if self.is_staged(self.rows) else next(others)
+        by_block = [
+            pk.load(getattr(s, name).parts(1)[at]) if self.is_staged(x) else next(others)
+            for name, x, _ in self._pieces()
+        ]
+        return [by_row, *by_block]
+
+    def _by_row(self, s: Any, w: Any) -> Any:
+        """The scales of a warpgroup's rows, from a stage."""
+        if self.config.swap:
+            return pk.load(s.scales, spread=pk.per_column)
+        return pk.load(s.scales.parts(self.group_rows)[w], spread=pk.per_row)
 
     def step(self, k: Any) -> Any:
         """The block along k of a step."""

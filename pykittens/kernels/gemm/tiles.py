@@ -188,8 +188,8 @@ class Tiling:
             if self.config.warpgroups:  # else each warp loads its operands to registers
                 sums, pending = self.added(sums, pending), []
             made = product(a, b)
-            if number == 0 and self.scaling.are_staged:
-                scales = self.scaling.in_stage(s, w, k)  # they arrive while it multiplies
+            if number == 0:  # those of the stage arrive while it multiplies
+                scales = self.scaling.of_step(s, w, k, scales or [])
             pending.append((number, made, scales))
         return sums, pending
 
