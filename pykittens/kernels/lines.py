@@ -10,13 +10,14 @@ from pykittens.kernels.arrays import Arrays
 from pykittens.kernels.plan import PlanStep
 from pykittens.kernels.workspace import Scratch
 
-WARPS, ROWS = 8, 4  # warps of a block, and rows that each of them has in flight
+# Warps of a block, each of which has one row: a warp waits for each of its loads, and other warps hide that.
+WARPS = 8
 WIDEST = 1024  # bytes of a row that a warp copies
 
 
 @pk.kernel
 def copy_to_lines(*matrices, cols):  # type: ignore[no-untyped-def]
-    """Copy a matrix, or a batch, to the one after it, for each pair; a warp copies `cols` elements of some rows."""
+    """Copy a matrix, or a batch, to the one after it, for each pair; a warp copies `cols` elements of a row."""
     pk.overlap()
     pairs = list(zip(matrices[::2], matrices[1::2], strict=True))
     counts = [_pieces(x, cols) for x, _ in pairs]
@@ -31,7 +32,7 @@ def copy_to_lines(*matrices, cols):  # type: ignore[no-untyped-def]
 @pk.function
 def _pieces(x: Any, cols: int) -> Any:
     """The number of blocks that copy a matrix or a batch."""
-    count = pk.cdiv(x.rows, WARPS * ROWS) * pk.cdiv(x.cols, cols)
+    count = pk.cdiv(x.rows, WARPS) * pk.cdiv(x.cols, cols)
     for extent in x.shape[:-2]:
         count = count * extent
     return count
@@ -40,15 +41,13 @@ def _pieces(x: Any, cols: int) -> Any:
 @pk.function
 def _copy(x: Any, to: Any, piece: Any, w: Any, cols: int) -> None:
     """Copy the rows and columns of a block. Neighbours in the grid copy neighbours in memory."""
-    *lead, rows, width = x.shape
+    *lead, height, width = x.shape
     index: tuple[Any, ...] = ()
-    for extent in (pk.cdiv(width, cols), pk.cdiv(rows, WARPS * ROWS), *lead[::-1]):
+    for extent in (pk.cdiv(width, cols), pk.cdiv(height, WARPS), *lead[::-1]):
         index, piece = (piece % extent, *index), piece // extent
     *batch, row, col = index
-    places = [(*batch, (row * ROWS + i) * WARPS + w, col) for i in range(ROWS)]
-    loaded = [pk.load(x[place], cols=cols) for place in places]
-    for place, elements in zip(places, loaded, strict=True):
-        pk.store(to[place], elements)
+    place = (*batch, row * WARPS + w, col)
+    pk.store(to[place], pk.load(x[place], cols=cols))
 
 
 def in_lines(arrays: Arrays, names: Sequence[str]) -> tuple[dict[str, Scratch], list[PlanStep]]:

@@ -31,6 +31,9 @@ CLOSE = 16  # configurations of which each way to read fewer lines is a candidat
 WIDEST = 256  # columns of a tile
 DEEPER = 96  # rows of a stage, of which lanes load so few pieces that they may be twice as long
 LONGEST = 256  # elements of a row of a stage, which may be as many rows of a box
+# Bytes of which rows start at multiples, from which on most rows of a box lie in one line each: there, blocks of a
+# cluster wait for each other longer than sharing saves.
+CROSSING = LINE // 2
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -153,10 +156,8 @@ def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
     for c in configs:
         for copied in _some(apart):
             made = replace(c, copied=tuple(sorted({*c.copied, *copied})))
-            reached = min(steps_of_rows(made, shape)) >= 16
-            shared = c.splits == 1 and reached
             yield from [made] * bool(copied)
-            if shared:
+            if c.splits == 1 and 16 <= min(steps_of_rows(made, shape)) < CROSSING:
                 ways = [x for x in itertools.product((2, 4), (0, 1)) if _shares_evenly(made, *x)]
                 yield from (replace(made, cluster=n, cluster_axis=x) for n, x in ways)
 

@@ -38,7 +38,7 @@ class Rates:
     narrow: float = 7.3  # more power by 1 / columns, for each of which A is read from shared memory
     moved: float = 5.93  # more power by bytes from the L2 cache for each pair that is multiplied
     memory: float = 0.829  # the part of the memory's rate by its data sheet that a product reaches
-    copies: float = 0.64  # the part that a launch before the product reaches, with its writes
+    copies: float = 0.74  # the part that a launch before the product reaches, with its writes
     cache: float = 96  # bytes per cycle from the L2 cache to one multiprocessor
     shared: float = 70  # the same if all of them load
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
@@ -53,7 +53,7 @@ class Rates:
     start: float = 3.7  # microseconds of a launch, until the first stage is there
     apart: float = 0.14  # more for an operand whose rows do not start at lines
     overlap: float = 0.7  # microseconds less if it starts while the launch before it ends
-    copy: float = 2.27  # microseconds of a launch before the product that copies, beside its bytes
+    copy: float = 2.7  # microseconds of a launch before the product that copies, beside its bytes
     step: float = 16.1  # cycles of a step of 128 bytes beside its products
     alone: float = 50  # the same for one warpgroup, which waits for its products
     tile: float = 118  # cycles of a tile beside its steps and elements

@@ -129,9 +129,12 @@ class Tiling:
 
     def _part(self, name: str, tensor: Any, task: Task, k: Any) -> Any:
         """The tile of an `a`, or of a `b`, that a task multiplies in step k."""
-        side, by_columns = task.row, self.form.a_is_transposed
+        axis, side, by_columns = 0, task.row, self.form.a_is_transposed
         if name == "b":
-            side, by_columns = task.col, not self.form.b_is_transposed
+            axis, side, by_columns = 1, task.col, not self.form.b_is_transposed
+        if self.config.sharing > 1 and self.config.cluster_axis == axis:
+            # The last cluster may have more blocks than tiles are left: rows outside of a tensor would take them longer.
+            side = pk.minimum(side, self.tiles[axis] - 1)
         return of_batch(tensor, task.lead)[(k, side) if by_columns else (side, k)]
 
     @property
