@@ -29,7 +29,7 @@ from pykittens.kernels.gemm.estimate import RATES, Rates, estimate  # noqa: E402
 from pykittens.kernels.limits import Limits  # noqa: E402
 
 # What other measurements tell: of the multiprocessor, of fp8 with scales, and of products by vectors.
-KNOWN = ("reached", "clock", "products", "operand", "scales", "scaled", "later", "pieces")
+KNOWN = ("reached", "copied", "clock", "products", "operand", "scales", "scaled", "later", "pieces")
 BY_VECTORS = "row_"  # how rates of products by vectors begin
 NAMES = [f.name for f in fields(Rates) if f.name not in KNOWN and not f.name.startswith(BY_VECTORS)]
 DIVISORS = ("clock", "products", "power", "memory", "copies", "cache", "shared", "outside")

@@ -1,8 +1,9 @@
 """Products of shapes drawn at random: what gemm picks, other candidates, and the vendor's library, in one run.
 
 Extents are log-uniform, in strata of the number of operations, in all layouts; `--odd` draws rows that the copy engine
-does not reach, and measures the product of the next aligned extents beside each. `--candidates 24` measures as many
-configurations of each shape, to which benchmarks/gemm_fit.py fits the rates of the estimate.
+does not reach, and measures the product of the next aligned extents beside each; `--unit 64` draws rows that start at
+lines. `--candidates 24` measures as many configurations of each shape, to which benchmarks/gemm_fit.py fits the rates
+of the estimate.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ WIDE = 128 * 192  # elements of the smallest of the large tiles
 LAYOUTS = ((False, True), (False, False), (True, False), (True, True))  # a, b transposed
 
 
-def drawn(seed: int, count: int, section: str = "bf16", odd: bool = False) -> list[Problem]:
-    """Problems of all strata; fp8 products have the one layout that the library takes."""
+def drawn(
+    seed: int, count: int, section: str = "bf16", odd: bool = False, unit: int = 8
+) -> list[Problem]:
+    """Problems of all strata, n and k multiples of `unit`; fp8 products have the one layout that the library takes."""
     numbers, found = random.Random(seed), {low: list[Problem]() for low in STRATA[:-1]}
     each = -(-count // len(found))
     while any(len(x) < each for x in found.values()):
-        m, n, k = (_extent(numbers, *bounds, odd) for bounds in (ROWS, COLUMNS, COLUMNS))
+        m = _extent(numbers, *ROWS, odd)
+        n, k = (_extent(numbers, *COLUMNS, odd, unit) for _ in "nk")
         a, b = numbers.choice(LAYOUTS) if section == "bf16" else LAYOUTS[0]
         p = Problem(section, "drawn", "", "", m, n, k, transpose_b=b, transpose_a=a)
         low = max((x for x in found if x <= p.work), default=None)
@@ -57,9 +61,9 @@ def drawn(seed: int, count: int, section: str = "bf16", odd: bool = False) -> li
     return [p for group in zip(*found.values(), strict=True) for p in group][:count]
 
 
-def _extent(numbers: random.Random, low: int, high: int, odd: bool) -> int:
+def _extent(numbers: random.Random, low: int, high: int, odd: bool, unit: int = 8) -> int:
     x = math.exp(numbers.uniform(math.log(low), math.log(high)))
-    return round(x) if odd else max(round(x / 8) * 8, 1 if low == 1 and x < 4 else 8)
+    return round(x) if odd else max(round(x / unit) * unit, 1 if low == 1 and x < 4 else unit)
 
 
 @dataclass(frozen=True)
@@ -148,8 +152,10 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
         best = [min(r["us"].values()) / r["us"][r["pick"]] for r in group]
         if ratios:
             low = ratios[int(0.01 * len(ratios))]
-            numbers = (mean(ratios), low, ratios[0], mean(best), min(best))
-            lines.append((name, len(ratios), *(f"{x:.3f}" for x in numbers)))
+            several = any(len(r["us"]) > 1 for r in group)
+            picks = [f"{x:.3f}" if several else "-" for x in (mean(best), min(best))]
+            numbers = (f"{x:.3f}" for x in (mean(ratios), low, ratios[0]))
+            lines.append((name, len(ratios), *numbers, *picks))
     heads = ("Operations", "Shapes", "To the library", "1%", "Least", "Pick to best", "Least")
     return record.markdown(heads, lines)
 
@@ -175,11 +181,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--section", choices=("bf16", "fp8", "blocks"), default="bf16")
     parser.add_argument("--odd", action="store_true", help="extents that are no multiples of 8")
+    parser.add_argument("--unit", type=int, default=8, help="of which n and k are multiples")
     parser.add_argument("--candidates", type=int, default=1, help="configurations of each shape")
     parser.add_argument("--compile-seconds", type=float, default=240)
     options = parser.parse_args()
     limits, arch = limits_of(torch.empty(0, device="cuda")), driver.device(0).arch
-    problems = drawn(options.seed, options.count, options.section, options.odd)
+    problems = drawn(options.seed, options.count, options.section, options.odd, options.unit)
     if options.odd:
         problems = [q for p in problems for q in (p, aligned(p))]
     cases = [Case.of(p, limits, options.candidates) for p in problems]

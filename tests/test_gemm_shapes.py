@@ -43,6 +43,7 @@ def test_a_seed_draws_as_many_shapes_of_each_stratum(shapes):
         is_aligned = [p.n % 8 == p.k % 8 == 0 for p in found]
         assert not all(is_aligned) if odd else all(is_aligned)
     assert {p.layout for p in shapes.drawn(3, 30, "fp8")} == {"A @ B.T"}
+    assert all(p.n % 64 == p.k % 64 == 0 for p in shapes.drawn(3, 30, unit=64))
 
 
 def test_every_layout_is_measured_and_the_pick_told_beside_the_fastest(shapes):
@@ -67,6 +68,9 @@ def test_every_layout_is_measured_and_the_pick_told_beside_the_fastest(shapes):
     assert f"| all | 4 | {mean:.3f} |" in told
     assert told.splitlines()[2].endswith("| 1.000 | 1.000 |")
     assert "20 x 33 x 70 | A.T @ B | drawn" in shapes.table(rows)
+    for row in rows:
+        row["us"] = {row["pick"]: row["us"][row["pick"]]}
+    assert shapes.summary(rows).splitlines()[2].endswith("| - | - |")
 
 
 def test_the_shape_that_programs_are_compiled_for_is_that_of_the_problem(shapes):

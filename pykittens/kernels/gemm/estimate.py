@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from pykittens.kernels.gemm.config import (
     LINE,
@@ -23,6 +24,7 @@ from pykittens.kernels.gemm.config import (
     work,
 )
 from pykittens.kernels.limits import Limits
+from pykittens.kernels.lines import WIDEST
 
 SCHEDULERS = 4  # of a multiprocessor, among which its warps are divided
 
@@ -38,7 +40,7 @@ class Rates:
     narrow: float = 7.3  # more power by 1 / columns, for each of which A is read from shared memory
     moved: float = 5.93  # more power by bytes from the L2 cache for each pair that is multiplied
     memory: float = 0.829  # the part of the memory's rate by its data sheet that a product reaches
-    copies: float = 0.74  # the part that a launch before the product reaches, with its writes
+    copies: float = 0.8  # the part that a launch before the product reaches, with its writes
     cache: float = 96  # bytes per cycle from the L2 cache to one multiprocessor
     shared: float = 70  # the same if all of them load
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
@@ -50,10 +52,13 @@ class Rates:
 
     crossing: float = 0.34  # a row of a box that crosses from line to line takes so much longer
     sector: float = 0.51  # and so much if it starts at 16 bytes, and touches a fifth sector
+    # A row of a part of a line takes as long as a line, or less by a part of the rest of it if rows start at lines.
+    short: float = 0.55
     start: float = 3.7  # microseconds of a launch, until the first stage is there
     apart: float = 0.14  # more for an operand whose rows do not start at lines
     overlap: float = 0.7  # microseconds less if it starts while the launch before it ends
-    copy: float = 2.7  # microseconds of a launch before the product that copies, beside its bytes
+    copy: float = 3.7  # microseconds of a launch before the product that copies
+    copied: float = 32  # parts of rows that each multiprocessor copies in that time
     step: float = 16.1  # cycles of a step of 128 bytes beside its products
     alone: float = 50  # the same for one warpgroup, which waits for its products
     tile: float = 118  # cycles of a tile beside its steps and elements
@@ -194,9 +199,9 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
         width = math.gcd(x * s.bytes, LINE) if turned else LINE  # of a row of a box
         further = r.crossing + r.sector * (step < 32)
         crossed = max(width - step, 0) / max(LINE - step, 1) if step >= 16 else 0.0
-        sides.append(x * LINE / width * (1 + further * crossed))
-    sides[1 - c.cluster_axis] /= c.sharing
-    return sum(sides) * c.depth
+        whole = 1 + (r.short if step >= LINE else 1) * (LINE / width - 1)
+        sides.append(x * whole * (1 + further * crossed))
+    return sum(_shared(c, sides)) * c.depth
 
 
 def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
@@ -209,12 +214,18 @@ def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
     return (flights * r.lane_wait + issued) * bool(pieces)
 
 
-def _outside(c: Config, s: GemmShape) -> int:
+def _outside(c: Config, s: GemmShape) -> float:
     """Lines of all boxes of a step that lie outside A and B, whose extents count as multiples of 16."""
     m, n = (-(-x // 16) * 16 for x in extents(c, s))
     rows, cols = -(-m // c.rows), -(-n // c.cols)
-    lines = (rows * c.rows - m) * cols + (cols * c.cols - n) * rows * (1 + s.gated)
-    return s.batch * lines * c.depth // LINE
+    lines = [(rows * c.rows - m) * cols, (cols * c.cols - n) * rows * (1 + s.gated)]
+    return s.batch * sum(_shared(c, lines)) * c.depth / LINE
+
+
+def _shared(c: Config, sides: list[Any]) -> list[float]:
+    """What each block loads of both sides, of which the blocks of a cluster share one."""
+    sides[1 - c.cluster_axis] /= c.sharing
+    return sides
 
 
 def _memory(c: Config, s: GemmShape, r: Rates, parts: int, limits: Limits) -> float:
@@ -236,8 +247,13 @@ def _passed(c: Config, r: Rates, tiles: int, products: int) -> float:
 
 
 def _copies(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
-    """Microseconds of the copies of operands before the product."""
-    sizes = {"a": s.m * s.k, "b": s.n * s.k * (1 + s.gated)}
-    moved = 2 * s.batch * s.bytes * sum(sizes[name] for name in c.copied)
+    """Microseconds of the copies of operands before the product, in parts of rows that all take equally long."""
+    sides = {"a": (s.m, s.k), "b": (s.n * (1 + s.gated), s.k)}
+    by_columns = {"a": s.a_by_columns, "b": not s.b_by_rows}
+    parts = 0
+    for name in c.copied:
+        rows, width = sides[name][::-1] if by_columns[name] else sides[name]
+        parts += rows * -(-width * s.bytes // WIDEST)
+    parts = max(s.batch * parts - r.copied * limits.multiprocessors, 0)
     later = 0.0 if c.overlap else r.overlap
-    return r.copy + later + moved / (r.copies * limits.memory_rate / 1e6)
+    return r.copy + later + 2 * parts * WIDEST / (r.copies * limits.memory_rate / 1e6)

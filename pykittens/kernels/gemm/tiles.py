@@ -133,7 +133,7 @@ class Tiling:
         if name == "b":
             axis, side, by_columns = 1, task.col, not self.form.b_is_transposed
         if self.config.sharing > 1 and self.config.cluster_axis == axis:
-            # The last cluster may have more blocks than tiles are left: rows outside of a tensor would take them longer.
+            # The last cluster may have blocks without tiles: rows outside of a tensor would take them longer.
             side = pk.minimum(side, self.tiles[axis] - 1)
         return of_batch(tensor, task.lead)[(k, side) if by_columns else (side, k)]
 
