@@ -240,7 +240,7 @@ class GemmCall:
         """The constants of the kernel in a configuration."""
         options, given = self.options, self.arrays.given
         names = [name for name in OPERANDS if name in given] + self.function_operands + self.sums
-        names += ["partials", "flags"] if config.splits > 1 and not config.exchanges else []
+        names += ["partials", "flags"] if config.sums_in_memory else []
         epilogue = Epilogue(tuple(names), options.activation, options.epilogue)
         transposed = self.a_is_transposed, self.b_is_transposed
         if config.swap:
@@ -282,7 +282,7 @@ class GemmCall:
 
     def _split_scratch(self, config: Config) -> dict[str, Scratch]:
         """The partial sums that the blocks of a split product exchange through memory, and the states of its tiles."""
-        if config.splits == 1 or config.exchanges:
+        if not config.sums_in_memory:
             return {}
         shape = self.shape
         tiles = max(work(config, shape)[0], 1)

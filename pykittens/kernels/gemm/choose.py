@@ -20,7 +20,7 @@ from pykittens.kernels.gemm.config import (
     takes_vectors,
     work,
 )
-from pykittens.kernels.gemm.estimate import RATES, estimate, steps_of, steps_of_rows
+from pykittens.kernels.gemm.estimate import blocks_at_once, estimate, steps_of, steps_of_rows
 from pykittens.kernels.limits import Limits, first_that_fits
 from pykittens.lang.grid import CLUSTERS
 
@@ -248,7 +248,7 @@ def _is_even(cols: int, shape: GemmShape) -> bool:
 def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
     """The configurations with tiles of these sides: output stages, turns and splits."""
     piece = c.grain if shape.blocks else c.cols  # a part of the output lies in one piece
-    width = next(w for w in (64, 48, 32, 16) if piece % w == 0)
+    width = _widths(piece)[0]
     loads = shape.operands > 0 or shape.activation
     c = replace(c, out_cols=width, overlap=_is_short(c, shape))
     if c.rows * c.cols <= 64 * 64 and not loads:
@@ -305,15 +305,18 @@ def _splits_of_clusters(c: Config, shape: GemmShape, limits: Limits) -> Iterator
     """The sizes of the clusters that may share each tile."""
     tiles, steps = work(c, shape)
     for cluster in CLUSTERS:
-        reached = limits.multiprocessors * (RATES.reached if cluster > 2 else 1)
-        if 1 < cluster <= steps // 2 and tiles * cluster <= reached:
+        if 1 < cluster <= steps // 2 and tiles * cluster <= blocks_at_once(cluster, limits):
             yield cluster
 
 
 def _unit(c: Config, piece: int, splits: int) -> int:
     """Columns of a part of a tile: the widest of which each block of a cluster has one to finish, at least 16."""
-    widths = [w for w in (64, 48, 32, 16) if piece % w == 0]
-    return next((w for w in widths if c.consumers * (c.cols // w) >= splits), 16)
+    return next((w for w in _widths(piece) if c.consumers * (c.cols // w) >= splits), 16)
+
+
+def _widths(piece: int) -> list[int]:
+    """The widths of parts into which so many columns can be cut, the widest first."""
+    return [w for w in (64, 48, 32, 16) if piece % w == 0]
 
 
 def _is_short(c: Config, shape: GemmShape) -> bool:

@@ -64,6 +64,11 @@ class Config:
         return self.splits > 1 and self.cluster > 1
 
     @property
+    def sums_in_memory(self) -> bool:
+        """Whether the blocks of a split tile pass their sums through global memory."""
+        return self.splits > 1 and not self.exchanges
+
+    @property
     def sharing(self) -> int:
         """Blocks that share copies."""
         return 1 if self.exchanges else self.cluster
@@ -95,7 +100,7 @@ class Config:
         states = LINE * (self.consumers + 1)
         place = self.rows // self.consumers * self.out_cols * 4
         sums = self.places * (1 + gated) * place + 16 * self.consumers * self.exchanges
-        states *= self.splits > 1 and not self.exchanges
+        states *= self.sums_in_memory
         return outputs + 8 * self.consumers * self.turns + states + sums
 
     @property

@@ -103,9 +103,7 @@ RATES = Rates()
 
 def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RATES) -> float:
     """Estimated microseconds of a product."""
-    c, s, r, blocks = config, shape, rates, limits.multiprocessors
-    if c.cluster > 2:
-        blocks = max(round(blocks * r.reached) // c.cluster, 1) * c.cluster
+    c, s, r, blocks = config, shape, rates, blocks_at_once(config.cluster, limits, rates)
     tiles, steps = work(c, s)
     if not tiles:
         return 0.0
@@ -128,6 +126,12 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     start = r.start + r.apart * sum(step in range(16, LINE) for step in steps_of_rows(c, s))
     start += r.join * (c.cluster > 1)
     return start - earlier + longest + visible + passed + copied
+
+
+def blocks_at_once(cluster: int, limits: Limits, rates: Rates = RATES) -> int:
+    """The blocks, in clusters of this size, that run at once: one on each multiprocessor that clusters reach."""
+    reached = limits.multiprocessors * (rates.reached if cluster > 2 else 1)
+    return max(round(reached) // cluster, 1) * cluster
 
 
 def _by_vectors(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
