@@ -41,8 +41,9 @@ class Rates:
     moved: float = 5.93  # more power by bytes from the L2 cache for each pair that is multiplied
     memory: float = 0.829  # the part of the memory's rate by its data sheet that a product reaches
     copies: float = 0.8  # the part that a launch before the product reaches, with its writes
-    cache: float = 96  # bytes per cycle from the L2 cache to one multiprocessor
-    shared: float = 70  # the same if all of them load
+    cache: float = 100  # bytes per cycle from the L2 cache to one multiprocessor
+    shared: float = 82  # the same if all of them load
+    strewn: float = 0.22  # the part by which that is less if neighbours in the grid load other lines, as in clusters
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
     lane_wait: float = 2470
@@ -50,8 +51,8 @@ class Rates:
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
     outside: float = 33.5
 
-    crossing: float = 0.34  # a row of a box that crosses from line to line takes so much longer
-    sector: float = 0.51  # and so much if it starts at 16 bytes, and touches a fifth sector
+    crossing: float = 0.42  # a row of a box that crosses from line to line takes so much longer
+    sector: float = 0.55  # and so much if it starts at 16 bytes, and touches a fifth sector
     # A row of a part of a line takes as long as a line, or less by a part of the rest of it if rows start at lines.
     short: float = 0.55
     start: float = 3.7  # microseconds of a launch, until the first stage is there
@@ -60,7 +61,7 @@ class Rates:
     copy: float = 3.7  # microseconds of a launch before the product that copies
     copied: float = 32  # parts of rows that each multiprocessor copies in that time
     step: float = 16.1  # cycles of a step of 128 bytes beside its products
-    alone: float = 50  # the same for one warpgroup, which waits for its products
+    alone: float = 40  # the same for one warpgroup, which waits for its products
     tile: float = 118  # cycles of a tile beside its steps and elements
     part: float = 177  # cycles of a part of the columns that is stored
     store: float = 0.056  # cycles of an element that is stored
@@ -178,7 +179,7 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, waves: f
     hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
     of_element += r.lane_store * (s.out_step < 16)
-    of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared)
+    of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared * (1 + r.strewn * (c.cluster > 1)))
     load = max(loaded * of_byte, _by_lanes(c, s, r))
     stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
     stored += r.line * _lines_stored(c, s)
@@ -258,6 +259,6 @@ def _copies(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
     for name in c.copied:
         rows, width = sides[name][::-1] if by_columns[name] else sides[name]
         parts += rows * -(-width * s.bytes // WIDEST)
-    parts = max(s.batch * parts - r.copied * limits.multiprocessors, 0)
+    further = max(s.batch * parts - r.copied * limits.multiprocessors, 0)
     later = 0.0 if c.overlap else r.overlap
-    return r.copy + later + 2 * parts * WIDEST / (r.copies * limits.memory_rate / 1e6)
+    return r.copy + later + 2 * further * WIDEST / (r.copies * limits.memory_rate / 1e6)
