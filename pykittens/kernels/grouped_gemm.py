@@ -27,7 +27,6 @@ from pykittens.kernels.gemm.operands import (
     is_transposed,
     lay_out,
 )
-from pykittens.kernels.gemm.scales import AHEAD
 from pykittens.kernels.gemm.tiles import Form, send
 from pykittens.kernels.library import entry
 from pykittens.kernels.limits import limits_of
@@ -71,11 +70,12 @@ def grouped_tiles(A, B, C, offsets, *operands, form, config):  # type: ignore[no
             at = advance(groups, at, number)
             if number < groups.total:
                 task = groups.tile(at, number)
-                sums, scales = groups.zeros(), [groups.scales(task, w, i) for i in range(AHEAD)]
+                sums = groups.zeros()
+                scales = [groups.scales(task, w, i) for i in range(groups.ahead)]
                 for k in pk.range(task.stop):
                     with inputs.drain() as s:
                         sums, pending = groups.multiply(s, w, sums, k, scales[0])
-                    ahead = groups.scales(task, w, k + AHEAD)
+                    ahead = groups.scales(task, w, k + groups.ahead)
                     sums, scales = groups.added(sums, pending), [*scales[1:], ahead]
                 finish(groups, outputs, task, w, sums)
 

@@ -20,7 +20,6 @@ from pykittens.kernels.gemm.call import NUMBERS, GemmCall
 from pykittens.kernels.gemm.choose import pick
 from pykittens.kernels.gemm.config import Config, check, together
 from pykittens.kernels.gemm.reference import reference
-from pykittens.kernels.gemm.scales import AHEAD
 from pykittens.kernels.gemm.splits import (
     Exchange,
     finish_in_cluster,
@@ -66,11 +65,13 @@ def gemm_tiles(A, B, C, *operands, form, config):  # type: ignore[no-untyped-def
             if exchange is not None:
                 exchange.expect(task, w)
             sums = tiles.zeros()
-            scales = [tiles.scales(task, w, task.first + i * config.splits) for i in range(AHEAD)]
+            scales = [
+                tiles.scales(task, w, task.first + i * config.splits) for i in range(tiles.ahead)
+            ]
             for k in pk.range(task.first, task.stop, config.splits):
                 with inputs.drain() as s:
                     sums, pending = tiles.multiply(s, w, sums, k, scales[0])
-                ahead = tiles.scales(task, w, k + AHEAD * config.splits)
+                ahead = tiles.scales(task, w, k + tiles.ahead * config.splits)
                 sums, scales = tiles.added(sums, pending), [*scales[1:], ahead]
             with pk.in_turn() if config.turns else nullcontext():
                 if exchange is not None:

@@ -9,7 +9,6 @@ import pykittens as pk
 from pykittens.kernels.gemm.config import SCALED, Config
 
 AT_ONCE = 16  # scales of blocks that are copied together
-AHEAD = 2  # steps before its own at which a scale is loaded that no stage contains
 
 
 class Scales:
@@ -47,33 +46,34 @@ class Scales:
 
     def in_memory(self, task: Any, w: Any, k: Any) -> list[Any]:
         """The scales of a step that no stage contains, from global memory."""
-        step, found = self.step(k), list[Any]()
-        if self.is_staged(self.rows):
-            pass
-        elif self.config.swap:
-            at = self.rows[step, task.col]
-            found.append(pk.load(at, cols=self.config.cols, spread=pk.per_column))
-        else:
-            at = self.rows[step, task.row * self.config.consumers + w]
-            found.append(pk.load(at, cols=self.group_rows, spread=pk.per_row))
+        step = self.step(k)
+        rows = [] if self.is_staged(self.rows) else [self._rows_in_memory(task, w, step)]
         apart = [x for x in self._pieces() if not self.is_staged(x[1])]
-        return found + [pk.load(x[self._block(task, piece), step]) for _, x, piece in apart]
+        return rows + [pk.load(x[self._block(task, piece), step]) for _, x, piece in apart]
 
     def of_step(self, s: Any, w: Any, k: Any, in_memory: list[Any]) -> list[Any]:
         """All scales of a step: those of its stage, and the others, which were loaded before."""
         others, at = iter(in_memory), self.step(k) % AT_ONCE
-        by_row = self._by_row(s, w) if self.is_staged(self.rows) else next(others)
+        by_row = self._rows_in_stage(s, w) if self.is_staged(self.rows) else next(others)
         by_block = [
             pk.load(getattr(s, name).parts(1)[at]) if self.is_staged(x) else next(others)
             for name, x, _ in self._pieces()
         ]
         return [by_row, *by_block]
 
-    def _by_row(self, s: Any, w: Any) -> Any:
+    def _rows_in_stage(self, s: Any, w: Any) -> Any:
         """The scales of a warpgroup's rows, from a stage."""
         if self.config.swap:
             return pk.load(s.scales, spread=pk.per_column)
         return pk.load(s.scales.parts(self.group_rows)[w], spread=pk.per_row)
+
+    def _rows_in_memory(self, task: Any, w: Any, step: Any) -> Any:
+        """The scales of a warpgroup's rows, from global memory."""
+        if self.config.swap:
+            at = self.rows[step, task.col]
+            return pk.load(at, cols=self.config.cols, spread=pk.per_column)
+        at = self.rows[step, task.row * self.config.consumers + w]
+        return pk.load(at, cols=self.group_rows, spread=pk.per_row)
 
     def step(self, k: Any) -> Any:
         """The block along k of a step."""

@@ -215,6 +215,11 @@ class Tiling:
             return tile.tiles(self.config.scaled_cols, self.depth)[part]
         return tile.tiles(self.depth, self.config.scaled_cols)[0, part]
 
+    @property
+    def ahead(self) -> int:
+        """Steps before its own at which a scale is loaded that no stage contains; single warps have few registers."""
+        return 2 if self.config.warpgroups else 1
+
     def scales(self, task: Task, w: Any, k: Any) -> list[Any]:
         """The scales of a step's products, unless a stage has them."""
         return [] if self.scaling is None else self.scaling.in_memory(task, w, k)
