@@ -119,6 +119,7 @@ def test_rows_at_lines_are_never_copied_and_others_cost_no_less(seed):
     shape = GemmShape(m, n, k)
     aligned, *_ = candidates(shape, LIMITS)
     assert aligned.copied == ()
+    assert aligned.sharing == 1
     for steps in ((16, 16), (1, 128), (128, 1), (1, 1)):
         apart = GemmShape(m, n, k, a_step=steps[0], b_step=steps[1])
         chosen, *_ = candidates(apart, LIMITS)

@@ -8,8 +8,8 @@ products of random shapes (docs/tuning/gemm.md, "Random shapes").
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pykittens.kernels.gemm.config import (
     LINE,
@@ -227,10 +227,9 @@ def _outside(c: Config, s: GemmShape) -> float:
     return s.batch * sum(_shared(c, lines)) * c.depth / LINE
 
 
-def _shared(c: Config, sides: list[Any]) -> list[float]:
+def _shared(c: Config, sides: Sequence[float]) -> list[float]:
     """What each block loads of both sides, of which the blocks of a cluster share one."""
-    sides[1 - c.cluster_axis] /= c.sharing
-    return sides
+    return [x if axis == c.cluster_axis else x / c.sharing for axis, x in enumerate(sides)]
 
 
 def _memory(c: Config, s: GemmShape, r: Rates, parts: int, limits: Limits) -> float:
