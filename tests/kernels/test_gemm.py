@@ -40,6 +40,7 @@ CONFIGS = {
     "swap-cluster": Config(128, 32, stages=3, out_cols=32, swap=True, cluster=2),
     "splits": Config(128, 64, stages=3, splits=3),
     "splits-swap": Config(128, 32, stages=3, out_cols=32, splits=2, swap=True),
+    "splits-across": Config(128, 64, stages=3, splits=3, band=1),
     "splits-turns": Config(128, 64, stages=3, splits=2, turns=True),
     "splits-many": Config(64, 48, stages=2, consumers=1, out_cols=16, splits=11, out_stages=2),
     "widest": Config(256, 192, stages=3, out_cols=32, out_stages=2, turns=True),
@@ -48,6 +49,7 @@ CONFIGS = {
     "exchange-swap": Config(
         192, 48, stages=2, consumers=3, out_cols=16, splits=8, cluster=8, swap=True
     ),
+    "exchange-across": Config(128, 64, stages=3, splits=2, cluster=2, band=1),
     "exchange-turns": Config(128, 64, stages=3, splits=2, cluster=2, turns=True),
     "sm_80": ALONE[0],
     "sm_89": ALONE[1],

@@ -108,3 +108,19 @@ def test_transposed_products_with_operands_leave_registers_to_load_them():
         offered = candidates(shape, LIMITS["sm_90a"])
         assert any(c.swap for c in candidates(replace(shape, operands=0), LIMITS["sm_90a"]))
         assert all(c.rows // c.consumers * c.cols <= 64 * 160 for c in offered if c.swap)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "band"),
+    [
+        (256, 8192, 8),  # two rows of tiles: each band has both
+        (1280, 8192, 16),  # ten rows: one band, not eight and two
+        (8192, 256, 1),  # two columns: along them first
+        (8192, 8192, 8),  # neither side is short
+        (8192, 100, 8),  # one column
+    ],
+)
+def test_neighbours_in_the_grid_share_the_tiles_of_the_longer_side(m, n, band):
+    shape = GemmShape(m, n, 4096, may_swap=False)
+    found = [c for c in candidates(shape, LIMITS["sm_90a"]) if (c.rows, c.cols) == (128, 128)]
+    assert {c.band for c in found if c.sharing == 1} == {band}

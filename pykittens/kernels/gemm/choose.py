@@ -17,6 +17,7 @@ from pykittens.kernels.gemm.config import (
     blocks_together,
     few_rows,
     loading_registers,
+    sides_in_tiles,
     takes_vectors,
     work,
 )
@@ -34,6 +35,7 @@ LONGEST = 256  # elements of a row of a stage, which may be as many rows of a bo
 # Bytes of which rows start at multiples, from which on most rows of a box lie in one line each: there, blocks of a
 # cluster wait for each other longer than sharing saves.
 CROSSING = LINE // 2
+SHORT = 16  # tiles along a side that are processed before the next along the other
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -85,7 +87,21 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
     # Rows that the copy engine reaches stay with it: it has more in flight than lanes.
     vectors = [c for c in by_vectors(shape, limits) if steps_of_rows(c, shape)[0] < 16]
-    return tuple(sorted([*ranked, *_sharing(ranked[:CLOSE], shape), *vectors], key=cost))
+    every = sorted([*ranked, *_sharing(ranked[:CLOSE], shape), *vectors], key=cost)
+    return tuple(_in_order(c, shape) for c in every)
+
+
+def _in_order(c: Config, shape: GemmShape) -> Config:
+    """The configuration in the order of tiles that goes along their shorter side first, if that is short.
+
+    Neighbours in the grid then load the same part of the larger operand at a time, of which less is read from memory.
+    """
+    rows, cols = sides_in_tiles(c, shape)
+    if c.sharing > 1 or c.vectors:
+        return c
+    if 1 < cols < rows and cols <= SHORT:
+        return replace(c, band=1)
+    return replace(c, band=SHORT) if c.band < rows <= SHORT else c
 
 
 def _alone(shape: GemmShape, limits: Limits) -> Config:

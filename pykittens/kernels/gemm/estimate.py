@@ -21,6 +21,7 @@ from pykittens.kernels.gemm.config import (
     few_rows,
     loads_together,
     scaled,
+    sides_in_tiles,
     work,
 )
 from pykittens.kernels.limits import Limits
@@ -43,7 +44,12 @@ class Rates:
     copies: float = 0.8  # the part that a launch before the product reaches, with its writes
     cache: float = 100  # bytes per cycle from the L2 cache to one multiprocessor
     shared: float = 82  # the same if all of them load
-    strewn: float = 0.22  # the part by which that is less if neighbours in the grid load other lines, as in clusters
+    # The part by which that is less for blocks that share copies; the same for blocks that exchange sums, and by which
+    # it is more for others, if several tiles side by side need what is loaded of the longer side.
+    strewn: float = 0.22
+    apart_in_grid: float = 0.3
+    side_by_side: float = 0.1
+    latency: float = 1400  # cycles until a stage that is requested begins to arrive
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
     lane_wait: float = 2470
@@ -179,11 +185,22 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, waves: f
     hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
     of_element += r.lane_store * (s.out_step < 16)
-    of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared * (1 + r.strewn * (c.cluster > 1)))
-    load = max(loaded * of_byte, _by_lanes(c, s, r))
+    of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared * (1 + _strewn(c, s, r)))
+    load = loaded * of_byte
+    # While one stage is multiplied, the others are on their way.
+    load = max(load, (r.latency + load) / (c.stages - 1), _by_lanes(c, s, r))
     stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
     stored += r.line * _lines_stored(c, s)
     return steps * max(multiply, load) + r.tile + stored
+
+
+def _strewn(c: Config, s: GemmShape, r: Rates) -> float:
+    """The part by which a byte from the L2 cache takes longer, as neighbours in the grid load other lines at a time."""
+    if c.sharing > 1:
+        return r.strewn
+    if min(sides_in_tiles(c, s)) == 1:
+        return 0.0
+    return r.apart_in_grid if c.exchanges else -r.side_by_side
 
 
 def _lines_stored(c: Config, s: GemmShape) -> float:

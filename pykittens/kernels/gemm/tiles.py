@@ -94,11 +94,13 @@ class Tiling:
         Each split takes every `splits`-th step, so that all blocks read neighbouring memory at the same time.
         Neighbours in the grid do the same steps: data that several blocks read at once comes faster from the L2 cache.
         """
-        (row, col), splits = self.tiles, self.config.splits
+        splits, turned = self.config.splits, self.config.band == 1
+        first, second = self.tiles if turned else self.tiles[::-1]
         if self.config.exchanges:
-            *lead, at_col, at_row, split = pk.grid(*self.lead, col, row, splits, cluster=splits)
+            *lead, x, y, split = pk.grid(*self.lead, first, second, splits, cluster=splits)
         else:
-            split, *lead, at_col, at_row = pk.grid(splits, *self.lead, col, row)
+            split, *lead, x, y = pk.grid(splits, *self.lead, first, second)
+        at_row, at_col = (x, y) if turned else (y, x)
         return [(*lead, at_row, at_col, split)]
 
     def task(self, index: Any) -> Task:
