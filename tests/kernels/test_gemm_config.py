@@ -114,9 +114,10 @@ def test_transposed_products_with_operands_leave_registers_to_load_them():
     ("m", "n", "band"),
     [
         (256, 8192, 8),  # two rows of tiles: each band has both
-        (1280, 8192, 16),  # ten rows: one band, not eight and two
+        (1280, 8192, 15),  # ten rows: one band, not eight and two
         (8192, 256, 1),  # two columns: along them first
         (8192, 8192, 8),  # neither side is short
+        (2048, 1536, 8),  # nor much shorter
         (8192, 100, 8),  # one column
     ],
 )

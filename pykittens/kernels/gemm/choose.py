@@ -15,6 +15,7 @@ from pykittens.kernels.gemm.config import (
     Config,
     GemmShape,
     blocks_together,
+    extents,
     few_rows,
     loading_registers,
     sides_in_tiles,
@@ -35,7 +36,7 @@ LONGEST = 256  # elements of a row of a stage, which may be as many rows of a bo
 # Bytes of which rows start at multiples, from which on most rows of a box lie in one line each: there, blocks of a
 # cluster wait for each other longer than sharing saves.
 CROSSING = LINE // 2
-SHORT = 16  # tiles along a side that are processed before the next along the other
+SHORT = 15  # tiles along the shorter side that are processed before the next along the other; of more, two bands
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -92,16 +93,17 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
 
 
 def _in_order(c: Config, shape: GemmShape) -> Config:
-    """The configuration in the order of tiles that goes along their shorter side first, if that is short.
+    """The configuration in the order of tiles that goes along the shorter side of the product first, if that is short.
 
     Neighbours in the grid then load the same part of the larger operand at a time, of which less is read from memory.
     """
     rows, cols = sides_in_tiles(c, shape)
-    if c.sharing > 1 or c.vectors:
+    m, n = extents(c, shape)
+    if c.sharing > 1 or c.vectors or max(m, n) < 2 * min(m, n):
         return c
-    if 1 < cols < rows and cols <= SHORT:
+    if n < m and 1 < cols <= SHORT:
         return replace(c, band=1)
-    return replace(c, band=SHORT) if c.band < rows <= SHORT else c
+    return replace(c, band=SHORT) if m < n and c.band < rows <= SHORT else c
 
 
 def _alone(shape: GemmShape, limits: Limits) -> Config:
