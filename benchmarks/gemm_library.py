@@ -55,13 +55,32 @@ def _one(device: torch.device) -> Tensor:
 
 
 def _blocks(data: Data) -> Tensor:
-    return torch._scaled_mm(
+    """A product with scales of blocks.
+
+    The library reads rows of a multiple of 4 of the scales of b, whatever their stride, so where k has another number
+    of blocks it must be given padded ones, which `torch._scaled_mm` does not take. Source: pull request 166752 of
+    PyTorch.
+    """
+    rows, columns = data.extras["row_blocks"], data.extras["column_blocks"]
+    assert data.padded is not None
+    if columns.shape[1] == data.padded.shape[1]:
+        return torch._scaled_mm(
+            data.a,
+            data.b.t(),
+            scale_a=rows,
+            scale_b=columns.t(),
+            out_dtype=data.out.dtype,
+            out=data.out,
+        )
+    kinds = functional.ScalingType
+    return functional.scaled_mm(
         data.a,
         data.b.t(),
-        scale_a=data.extras["row_blocks"],
-        scale_b=data.extras["column_blocks"].t(),
-        out_dtype=data.out.dtype,
-        out=data.out,
+        rows,
+        kinds.BlockWise1x128,
+        data.padded.t(),
+        kinds.BlockWise128x128,
+        output_dtype=data.out.dtype,
     )
 
 

@@ -194,13 +194,17 @@ def _random() -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class Data:
-    """The arrays of one call. extras: by the names of gemm. weights: b, with the gate below it."""
+    """The arrays of one call. extras: by the names of gemm. weights: b, with the gate below it.
+
+    padded: the scales of blocks of b in rows of a multiple of 4, as the library reads them.
+    """
 
     a: Tensor
     b: Tensor
     out: Tensor
     extras: dict[str, Tensor]
     weights: Tensor
+    padded: Tensor | None = None
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -225,13 +229,15 @@ def made(problem: Problem, device: str) -> Data:
         deviation=p.k**-0.5 if p.fused else 1.0,
     )
     extras: dict[str, Tensor] = {}
+    padded = None
     if p.section == "fp8":
         extras["alpha"] = torch.full((1,), 0.5, device=device)
     if p.section == "blocks":
         # The library requires the scales of the rows of a step to be contiguous.
         steps = -(-p.k // BLOCK)
         extras["row_blocks"] = scales(steps, p.m).t()
-        extras["column_blocks"] = scales(-(-p.n // BLOCK), steps)
+        padded = scales(-(-p.n // BLOCK), -(-steps // 4) * 4)
+        extras["column_blocks"] = padded[:, :steps].contiguous()
     if "bias" in p.operands:
         extras["bias"] = normal(p.n)
     if "residual" in p.operands:
@@ -240,7 +246,7 @@ def made(problem: Problem, device: str) -> Data:
         extras["gate"] = weights[p.n :]
     out = torch.full((p.m, p.n), torch.nan, device=device, dtype=BF16)
     a = normal(p.k, p.m).t() if p.transpose_a else normal(p.m, p.k)
-    return Data(a, weights[: p.n] if p.is_gated else weights, out, extras, weights)
+    return Data(a, weights[: p.n] if p.is_gated else weights, out, extras, weights, padded)
 
 
 def call_of(problem: Problem, data: Data) -> GemmCall:

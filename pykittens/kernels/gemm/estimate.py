@@ -27,6 +27,8 @@ from pykittens.kernels.gemm.config import (
 from pykittens.kernels.limits import Limits
 from pykittens.kernels.lines import WIDEST
 
+SECTOR = 32  # bytes that memory reads and writes at least
+UNALIKE = 4  # pieces of 16 bytes that a lane has in flight if they have several shifts
 SCHEDULERS = 4  # of a multiprocessor, among which its warps are divided
 
 
@@ -41,13 +43,13 @@ class Rates:
     narrow: float = 7.3  # more power by 1 / columns, for each of which A is read from shared memory
     moved: float = 5.93  # more power by bytes from the L2 cache for each pair that is multiplied
     memory: float = 0.829  # the part of the memory's rate by its data sheet that a product reaches
-    copies: float = 0.8  # the part that a launch before the product reaches, with its writes
+    copies: float = 0.78  # the part that a launch before the product reaches, with its writes
     cache: float = 100  # bytes per cycle from the L2 cache to one multiprocessor
     shared: float = 82  # the same if all of them load
     # The part by which that is less for blocks that share copies; the same for blocks that exchange sums, and by which
     # it is more for others, if several tiles side by side need what is loaded of the longer side.
     strewn: float = 0.22
-    apart_in_grid: float = 0.3
+    apart_in_grid: float = 0.4
     side_by_side: float = 0.1
     latency: float = 1400  # cycles until a stage that is requested begins to arrive
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
@@ -72,7 +74,7 @@ class Rates:
     part: float = 177  # cycles of a part of the columns that is stored
     store: float = 0.056  # cycles of an element that is stored
     line: float = 1.7  # cycles of a line of a row that is stored
-    lane_store: float = 0.19  # more if lanes store it, to rows at any address
+    lane_store: float = 0.135  # more if lanes store it, to rows at any address
     operand: float = 0.03  # more with operands of the epilogue or an activation
     turns: float = 0.026  # less if warpgroups store in turns, and the next tile hides it
     scales: float = 140  # cycles of a product that is scaled, beside its elements
@@ -81,9 +83,10 @@ class Rates:
     pieces: float = 57  # cycles of each further piece of a product
 
     hidden: float = 0.045  # the part of the whole time that hides lines outside of tensors
-    uneven: float = (
-        0.21  # the part of memory's time that blocks take with one tile more than others
-    )
+    # More bytes for each byte of results whose rows start in the middle of sectors, and more if tiles are turned.
+    halves: float = 0.7
+    halves_turned: float = 0.4
+    uneven: float = 0.21  # the part of memory's time that blocks take with a tile more than others
     least_busy: float = 24  # multiprocessors that are enough for all of the memory's rate
     idle: float = 0.058  # more time of memory if all blocks but one were idle
 
@@ -93,7 +96,7 @@ class Rates:
     added: float = 4.7e-5  # microseconds of a sum that a block adds
     clustered: float = 0.074  # the part by which blocks of a cluster wait for each other
     reached: float = 0.91  # the part of the multiprocessors that larger clusters than two reach
-    join: float = 0.2  # microseconds in which the blocks of clusters start and end together
+    join: float = 0.16  # microseconds in which the blocks of clusters start and end together
 
     # Products by vectors, fitted to 25 measured ones of 1 to 8 rows: instructions of a warp.
     row_part: float = 66  # for a part of a row at any address
@@ -216,8 +219,7 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
     Blocks of a cluster share the copies of one side.
     """
     sides = []
-    by_columns = (not s.b_by_rows, s.a_by_columns) if c.swap else (s.a_by_columns, not s.b_by_rows)
-    for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), by_columns, strict=True):
+    for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), _turned(c, s), strict=True):
         width = math.gcd(x * s.bytes, LINE) if turned else LINE  # of a row of a box
         further = r.crossing + r.sector * (step < 32)
         crossed = max(width - step, 0) / max(LINE - step, 1) if step >= 16 else 0.0
@@ -228,12 +230,24 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
 
 def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
     """Cycles in which lanes load what of a stage starts at any address."""
-    sides = zip(c.sides(s.gated), steps_of_rows(c, s), strict=True)
-    pieces = [-(-x * c.depth // (PIECE * c.loaders)) for x, step in sides if step < 16]
     most, all_together = loads_together(c, 1 + s.gated)
-    flights = 1 if sum(pieces) <= all_together else sum(-(-x // most) for x in pieces)
-    issued = sum(pieces) * r.lane_piece * -(-c.loaders // SCHEDULERS)
-    return (flights * r.lane_wait + issued) * bool(pieces)
+    pieces, flights, are_alike = 0, 0, True
+    for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), _turned(c, s), strict=True):
+        if step < 16:
+            own, row = -(-x * c.depth // (PIECE * c.loaders)), x * s.bytes if turned else c.depth
+            # Where rows do not divide the lanes evenly, the pieces of a lane have several shifts.
+            alike = PIECE * c.loaders % row == 0
+            flights += -(-own // (most if alike else min(most, UNALIKE)))
+            pieces, are_alike = pieces + own, are_alike and alike
+    if are_alike and pieces <= all_together:
+        flights = min(flights, 1)
+    return flights * r.lane_wait + pieces * r.lane_piece * -(-c.loaders // SCHEDULERS)
+
+
+def _turned(c: Config, s: GemmShape) -> tuple[bool, bool]:
+    """Whether neighbours along the rows, or columns, of the product that is computed lie side by side in memory."""
+    a, b = s.a_by_columns, not s.b_by_rows
+    return (b, a) if c.swap else (a, b)
 
 
 def _outside(c: Config, s: GemmShape) -> float:
@@ -252,10 +266,13 @@ def _shared(c: Config, sides: Sequence[float]) -> list[float]:
 def _memory(c: Config, s: GemmShape, r: Rates, parts: int, limits: Limits) -> float:
     """Microseconds of memory reads and writes."""
     blocks = limits.multiprocessors
-    moved = s.batch * (s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated)) + s.out_bytes * s.m * s.n)
+    written = s.batch * s.out_bytes * s.m * s.n
+    read = s.batch * s.bytes * (s.m * s.k + s.n * s.k * (1 + s.gated))
     busy = min(parts, blocks)
     more = 1 + r.uneven * (-(-parts // blocks) * busy / parts - 1)
     more *= max(1, r.least_busy / busy) * (1 + r.idle * (1 - busy / blocks))
+    halves = (r.halves + r.halves_turned * c.swap) * (s.out_step == SECTOR // 2)
+    moved = read + written * (1 + halves)
     return moved / (r.memory * limits.memory_rate / 1e6) * more
 
 
