@@ -2,12 +2,13 @@
 
 Extents are log-uniform, in strata of the number of operations, in all layouts; `--odd` draws rows that the copy engine
 does not reach, and measures the product of the next aligned extents beside each; `--unit 64` draws rows that start at
-lines. `--candidates 24` measures as many configurations of each shape, to which benchmarks/gemm_fit.py fits the rates
-of the estimate.
+lines. `--again` measures once more the products of results that were slow. `--candidates 24` measures as many
+configurations of each shape, to which benchmarks/gemm_fit.py fits the rates of the estimate.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import statistics
@@ -59,6 +60,19 @@ def drawn(
         if len(found[low]) < each:
             found[low].append(p)
     return [p for group in zip(*found.values(), strict=True) for p in group][:count]
+
+
+def slow(paths: Sequence[Path], below: float) -> list[Problem]:
+    """The problems of results in which the pick's speed was below this part of the library's."""
+    found = []
+    for row in (r for path in paths for r in json.loads(path.read_text("utf-8"))["rows"]):
+        s, own = row["shape"], row["us"].get(row["pick"], math.inf)
+        if row["kind"] != "aligned" and row["library_us"] / own < below:
+            section = "blocks" if s["blocks"] else "fp8" if s["bytes"] == 1 else "bf16"
+            a, b = (".T" in side for side in row["layout"].split("@"))
+            sizes = s["m"], s["n"], s["k"]
+            found.append(Problem(section, "drawn", "", "", *sizes, transpose_b=b, transpose_a=a))
+    return found
 
 
 def _extent(numbers: random.Random, low: int, high: int, odd: bool, unit: int = 8) -> int:
@@ -183,10 +197,15 @@ def main() -> None:
     parser.add_argument("--odd", action="store_true", help="extents that are no multiples of 8")
     parser.add_argument("--unit", type=int, default=8, help="of which n and k are multiples")
     parser.add_argument("--candidates", type=int, default=1, help="configurations of each shape")
+    parser.add_argument("--again", type=Path, nargs="+", help="slow products of these results")
+    parser.add_argument("--below", type=float, default=0.85, help="of the library: slow")
     parser.add_argument("--compile-seconds", type=float, default=240)
     options = parser.parse_args()
     limits, arch = limits_of(torch.empty(0, device="cuda")), driver.device(0).arch
-    problems = drawn(options.seed, options.count, options.section, options.odd, options.unit)
+    if options.again:
+        problems = slow(options.again, options.below)
+    else:
+        problems = drawn(options.seed, options.count, options.section, options.odd, options.unit)
     if options.odd:
         problems = [q for p in problems for q in (p, aligned(p))]
     cases = [Case.of(p, limits, options.candidates) for p in problems]

@@ -46,6 +46,26 @@ def test_a_seed_draws_as_many_shapes_of_each_stratum(shapes):
     assert all(p.n % 64 == p.k % 64 == 0 for p in shapes.drawn(3, 30, unit=64))
 
 
+def test_slow_products_of_results_are_drawn_again(shapes, tmp_path):
+    drawn = [p for s in ("bf16", "fp8", "blocks") for p in shapes.drawn(5, 24, s)]
+    rows = [
+        {
+            "shape": {"m": p.m, "n": p.n, "k": p.k}
+            | {"blocks": p.section == "blocks", "bytes": 2 - (p.section != "bf16")},
+            "layout": p.layout,
+            "kind": p.kind,
+            "pick": "a tile",
+            "us": {"a tile": 10.0 + i % 2},
+            "library_us": 9.5,
+        }
+        for i, p in enumerate(drawn)
+    ]
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"rows": rows}))
+    assert shapes.slow([path], 0.9) == drawn[1::2]
+    assert shapes.slow([path, path], 1.0) == 2 * drawn
+
+
 def test_every_layout_is_measured_and_the_pick_told_beside_the_fastest(shapes):
     from protocol import Bench
 
