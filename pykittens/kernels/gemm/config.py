@@ -26,18 +26,18 @@ BESIDE = 52  # registers of a lane that multiplies, beside its sums and an eight
 class Config:
     """The work of a block.
 
-    rows, cols: the sides of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in
-    flight. consumers: warpgroups that share the rows. out_cols: columns of a part of the output; each warpgroup has
-    out_stages parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows; as
-    many as `splits` are those of a split tile, which send their sums to each other's shared memory. band: rows of
-    tiles that are processed together; blocks that share a tile's sum go down all rows, or along the columns if it is
-    1. turns: the warpgroups store one after another, so that one multiplies meanwhile. swap: the transposed product
-    is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU. overlap: a launch may
-    start before the previous one has ended. warpgroups: for targets whose warpgroups multiply together, else for
-    those whose warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so that rows start
-    at lines of 128 bytes; a gate goes with b. loaders: warps that load rows which the copy engine does not reach.
-    vectors: warps that multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any address, as
-    vectors in place of tiles on the tensor cores.
+    rows, cols: the sides of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in flight.
+    consumers: warpgroups that share the rows. out_cols: columns of a part of the output; each warpgroup has out_stages
+    parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows; as many as `splits`
+    are those of a split tile, which send their sums to each other's shared memory. band: rows of tiles that are
+    processed together; blocks that share a tile's sum go down all rows, or along the columns if it is 1. turns: the
+    warpgroups store one after another, so that one multiplies meanwhile. swap: the transposed product is computed.
+    splits: the most blocks that share the sum of a tile; no more than fit the GPU. overlap: a launch may start before
+    the previous one has ended. warpgroups: for targets whose warpgroups multiply together, else for those whose warps
+    multiply alone. copied: those of "a" and "b" that a launch before it copies, so that rows start at lines of 128
+    bytes; a gate goes with b. loaders: warps that load rows which the copy engine does not reach. vectors: warps that
+    multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any address, as vectors in place of
+    tiles on the tensor cores.
     """
 
     rows: int

@@ -221,7 +221,7 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
     sides = []
     for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), _turned(c, s), strict=True):
         width = math.gcd(x * s.bytes, LINE) if turned else LINE  # of a row of a box
-        further = r.crossing + r.sector * (step < 32)
+        further = r.crossing + r.sector * (step < SECTOR)
         crossed = max(width - step, 0) / max(LINE - step, 1) if step >= 16 else 0.0
         whole = 1 + (r.short if step >= LINE else 1) * (LINE / width - 1)
         sides.append(x * whole * (1 + further * crossed))
@@ -253,7 +253,7 @@ def _turned(c: Config, s: GemmShape) -> tuple[bool, bool]:
 def _outside(c: Config, s: GemmShape) -> float:
     """Lines of all boxes of a step that lie outside A and B, whose extents count as multiples of 16."""
     m, n = (-(-x // 16) * 16 for x in extents(c, s))
-    rows, cols = -(-m // c.rows), -(-n // c.cols)
+    rows, cols = sides_in_tiles(c, s)
     lines = [(rows * c.rows - m) * cols, (cols * c.cols - n) * rows * (1 + s.gated)]
     return s.batch * sum(_shared(c, lines)) * c.depth / LINE
 
