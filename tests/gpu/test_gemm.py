@@ -83,7 +83,9 @@ def test_every_candidate_of_a_shape_multiplies():
             assert fault_of(problem, GPU) == "", config
 
 
-@pytest.mark.parametrize("name", ["large", "narrow", "swap", "splits", "splits-swap", "exchange"])
+@pytest.mark.parametrize(
+    "name", ["large", "narrow", "swap", "splits", "splits-cluster", "splits-swap", "exchange"]
+)
 def test_extents_of_nothing_and_of_one(name):
     needs(CONFIGS[name], Problem(1, 1, 1))
     for extents in ((130, 70, 0), (0, 70, 64), (70, 0, 64), (0, 0, 0), (1, 70, 1), (70, 1, 70)):

@@ -42,6 +42,9 @@ CONFIGS = {
     "splits-swap": Config(128, 32, stages=3, out_cols=32, splits=2, swap=True),
     "splits-across": Config(128, 64, stages=3, splits=3, band=1),
     "splits-turns": Config(128, 64, stages=3, splits=2, turns=True),
+    "splits-cluster": Config(128, 64, stages=3, splits=3, cluster=4),
+    "splits-cluster-cols": Config(128, 64, stages=3, splits=3, cluster=4, cluster_axis=1),
+    "splits-cluster-swap": Config(128, 32, stages=3, out_cols=16, splits=3, cluster=2, swap=True),
     "splits-many": Config(64, 48, stages=2, consumers=1, out_cols=16, splits=11, out_stages=2),
     "widest": Config(256, 192, stages=3, out_cols=32, out_stages=2, turns=True),
     "cluster-of-four": Config(128, 64, stages=3, cluster=4),
@@ -54,7 +57,7 @@ CONFIGS = {
     "sm_80": ALONE[0],
     "sm_89": ALONE[1],
 }
-SPLITS = [name for name, config in CONFIGS.items() if config.splits > 1 == config.cluster]
+SPLITS = [name for name, config in CONFIGS.items() if config.sums_in_memory]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -123,6 +126,7 @@ SCALED = {
     "swap": Config(128, 48, stages=2, out_cols=48, swap=True),
     "splits": Config(64, 96, stages=2, consumers=1, out_cols=32, splits=2),
     "cluster": Config(128, 64, stages=2, cluster=2, cluster_axis=1),
+    "splits-cluster": Config(128, 64, stages=2, splits=3, cluster=2),
     "three-groups": Config(192, 64, stages=2, consumers=3),
     "apart": Config(64, 256, stages=2, consumers=1, out_cols=32),
     "both-apart": Config(128, 256, stages=2),

@@ -72,6 +72,15 @@ def test_no_more_blocks_share_tiles_than_run_at_once(splits):
         assert found == replace(config, splits=min(splits, most))
 
 
+def test_fewer_blocks_of_a_tile_than_run_at_once_do_not_become_a_cluster():
+    """As many splits as blocks of a cluster would exchange sums there, for which the stages leave no room."""
+    config = Config(128, 64, splits=3, cluster=2)
+    assert together(config, GemmShape(1024, 1024, 4096), 264) == replace(
+        config, splits=2, cluster=1
+    )
+    assert together(config, GemmShape(512, 512, 4096), 264) == config
+
+
 def test_few_tiles_of_many_steps_are_split():
     limits = LIMITS["sm_90a"]
     for m, n, k in ((16, 512, 8192), (64, 1024, 14336), (256, 1024, 28672)):

@@ -210,7 +210,6 @@ EXTRA = {
         ("`config` must be a Config, not str", A, B, {"config": "fast"}),
         ("`rows` of `config` must be an int from 1 on, not 0", A, B, {"config": Config(0, 64)}),
         ("not 64.0", A, B, {"config": Config(64, 64.0)}),
-        ("has no `cluster`, or one", A, B, {"config": replace(SMALL, splits=4, cluster=2)}),
         (
             "transposed tiles of 192 rows have scales of several blocks",
             FP8_A,

@@ -29,7 +29,7 @@ from pykittens.lang.grid import CLUSTERS
 MOVING = 9_400_000  # bytes in flight that keep the memory of an H200 busy
 MOST_SPLITS = 32
 LEAST_STAGES = 4  # of blocks that exchange sums in clusters
-CLOSE = 16  # configurations of which each way to read fewer lines is a candidate
+CLOSE = 32  # configurations of which each way to read fewer lines is a candidate
 WIDEST = 256  # columns of a tile
 DEEPER = 96  # rows of a stage, of which lanes load so few pieces that they may be twice as long
 LONGEST = 256  # elements of a row of a stage, which may be as many rows of a box
@@ -88,7 +88,8 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
     # Rows that the copy engine reaches stay with it: it has more in flight than lanes.
     vectors = [c for c in by_vectors(shape, limits) if steps_of_rows(c, shape)[0] < 16]
-    every = sorted([*ranked, *_sharing(ranked[:CLOSE], shape), *vectors], key=cost)
+    ranked = sorted([*ranked, *_copying(ranked[:CLOSE], shape)], key=cost)
+    every = sorted([*ranked, *_sharing(ranked[:CLOSE], shape, limits), *vectors], key=cost)
     return tuple(_in_order(c, shape) for c in every)
 
 
@@ -168,21 +169,24 @@ def _reaching(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
                     yield deeper
 
 
-def _sharing(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
-    """The configurations with other ways to read fewer lines of rows that do not start at them: copies and clusters."""
+def _copying(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
+    """The configurations with copies of operands whose rows do not start at lines."""
     apart = [name for name, step in steps_of(shape).items() if step in range(16, LINE)]
-    for c in configs:
-        for copied in _some(apart):
-            made = replace(c, copied=tuple(sorted({*c.copied, *copied})))
-            yield from [made] * bool(copied)
-            if c.splits == 1 and 16 <= min(steps_of_rows(made, shape)) < CROSSING:
-                ways = [x for x in itertools.product((2, 4), (0, 1)) if _shares_evenly(made, *x)]
-                yield from (replace(made, cluster=n, cluster_axis=x) for n, x in ways)
+    for c, copied in itertools.product(configs, _some(apart)):
+        if copied:
+            yield replace(c, copied=tuple(sorted({*c.copied, *copied})))
 
 
-def _shares_evenly(c: Config, cluster: int, axis: int) -> bool:
-    """Whether blocks of a cluster copy as many rows of the side that they share, in units of eight."""
-    return (c.cols, c.rows)[axis] % (8 * cluster) == 0
+def _sharing(configs: list[Config], shape: GemmShape, limits: Limits) -> Iterator[Config]:
+    """The configurations with clusters of blocks that share copies, if rows start at small enough multiples."""
+    for c, cluster, axis in itertools.product(configs, (2, 4), (0, 1)):
+        # Each block copies as many rows of what they share, in units of eight.
+        is_even = (c.cols, c.rows)[axis] % (8 * cluster) == 0
+        if is_even and not c.exchanges and 16 <= min(steps_of_rows(c, shape)) < CROSSING:
+            made = replace(c, cluster=cluster, cluster_axis=axis)
+            blocks = work(made, shape)[0] * c.splits
+            if c.splits == 1 or (not made.exchanges and blocks <= blocks_at_once(cluster, limits)):
+                yield made
 
 
 def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
@@ -231,8 +235,9 @@ def _swapped_widths(shape: GemmShape) -> set[int]:
         return {*range(NARROW, WIDEST + 1, 16)}
     # Of up to 64 rows, several tiles side by side would read the weights that bound the time.
     shares = [-(-shape.m // tiles) for tiles in (1, 2) if tiles == 1 or shape.m > 64]
-    # Rows of an `a` that is k x m in memory are copied in boxes as wide as the tile: whole lines are faster.
-    units = (16, LINE // shape.bytes) if shape.a_by_columns else (16,)
+    # Rows of an `a` that is k x m in memory are copied in boxes as wide as the tile: lines, or halves, are faster.
+    lines = [LINE // 2 // shape.bytes, LINE // shape.bytes] if shape.a_by_columns else []
+    units = [16, *lines]
     return {max(-(-share // unit) * unit, 16) for share in shares for unit in units}
 
 

@@ -29,7 +29,7 @@ class Config:
     rows, cols: the sides of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in flight.
     consumers: warpgroups that share the rows. out_cols: columns of a part of the output; each warpgroup has out_stages
     parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows; as many as `splits`
-    are those of a split tile, which send their sums to each other's shared memory. band: rows of tiles that are
+    are instead those of a split tile, which send their sums to each other's shared memory. band: rows of tiles that are
     processed together; blocks that share a tile's sum go down all rows, or along the columns if it is 1. turns: the
     warpgroups store one after another, so that one multiplies meanwhile. swap: the transposed product is computed.
     splits: the most blocks that share the sum of a tile; no more than fit the GPU. overlap: a launch may start before
@@ -62,7 +62,7 @@ class Config:
     @property
     def exchanges(self) -> bool:
         """Whether the blocks of a split tile are a cluster."""
-        return self.splits > 1 and self.cluster > 1
+        return self.splits == self.cluster > 1
 
     @property
     def sums_in_memory(self) -> bool:
@@ -183,8 +183,6 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
             "a configuration with `swap` computes the transposed product, which has no `row_sums` and "
             "`column_sums` and takes no `epilogue`"
         )
-    if c.splits > 1 and c.cluster not in (1, c.splits):
-        raise refuse("a configuration with `splits` has no `cluster`, or one of as many blocks")
     if c.loaders not in COPY_WARPS:
         raise refuse(f"`loaders` of `config` must be one of {COPY_WARPS}, not {c.loaders}")
     if c.vectors:
@@ -241,7 +239,10 @@ def together(config: Config, shape: GemmShape, multiprocessors: int) -> Config:
     tiles, _ = work(config, shape)
     if config.exchanges:
         return config
-    return replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
+    made = replace(config, splits=min(config.splits, max(multiprocessors // max(tiles, 1), 1)))
+    if made.exchanges:  # there is no room for the sums of others
+        return replace(made, cluster=1)
+    return made
 
 
 def loading_registers(config: Config, products: int) -> int | None:

@@ -42,16 +42,20 @@ class Rates:
     power: float = 855e6
     narrow: float = 7.3  # more power by 1 / columns, for each of which A is read from shared memory
     moved: float = 5.93  # more power by bytes from the L2 cache for each pair that is multiplied
-    memory: float = 0.829  # the part of the memory's rate by its data sheet that a product reaches
+    memory: float = 0.85  # the part of the memory's rate by its data sheet that a product reaches
     copies: float = 0.78  # the part that a launch before the product reaches, with its writes
     cache: float = 100  # bytes per cycle from the L2 cache to one multiprocessor
     shared: float = 82  # the same if all of them load
-    # The part by which that is less for blocks that share copies; the same for blocks that exchange sums, and by which
-    # it is more for others, if several tiles side by side need what is loaded of the longer side.
-    strewn: float = 0.22
+    # The part by which that is less for blocks that share copies, and where rows start at sectors; the same for blocks
+    # that exchange sums, and by which it is more for others, if several tiles side by side need what is loaded of the
+    # longer side.
+    strewn: float = 0.1
+    strewn_sectors: float = 0.4
     apart_in_grid: float = 0.4
     side_by_side: float = 0.1
     latency: float = 1400  # cycles until a stage that is requested begins to arrive
+    # The same for each block that requests a row at a time, if rows start at multiples of 16 bytes.
+    asked: float = 1.5
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
     lane_wait: float = 2470
@@ -69,7 +73,7 @@ class Rates:
     copy: float = 3.7  # microseconds of a launch before the product that copies
     copied: float = 32  # parts of rows that each multiprocessor copies in that time
     step: float = 16.1  # cycles of a step of 128 bytes beside its products
-    alone: float = 40  # the same for one warpgroup, which waits for its products
+    alone: float = 44  # the same for one warpgroup, which waits for its products
     tile: float = 118  # cycles of a tile beside its steps and elements
     part: float = 177  # cycles of a part of the columns that is stored
     store: float = 0.056  # cycles of an element that is stored
@@ -90,13 +94,13 @@ class Rates:
     least_busy: float = 24  # multiprocessors that are enough for all of the memory's rate
     idle: float = 0.058  # more time of memory if all blocks but one were idle
 
-    passing: float = 0.88  # microseconds in which blocks of a split tile exchange sums
-    passed: float = 9.1e-7  # microseconds of a sum that is exchanged by all blocks
+    passing: float = 1.1  # microseconds in which blocks of a split tile exchange sums
+    passed: float = 1.1e-6  # microseconds of a sum that is exchanged by all blocks
+    split: float = 0.1  # the part by which what they load takes longer
     sent: float = 1.36e-4  # microseconds of a sum that a block of a cluster sends
     added: float = 4.7e-5  # microseconds of a sum that a block adds
     clustered: float = 0.074  # the part by which blocks of a cluster wait for each other
     reached: float = 0.91  # the part of the multiprocessors that larger clusters than two reach
-    join: float = 0.16  # microseconds in which the blocks of clusters start and end together
 
     # Products by vectors, fitted to 25 measured ones of 1 to 8 rows: instructions of a warp.
     row_part: float = 66  # for a part of a row at any address
@@ -121,7 +125,8 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
         return _by_vectors(c, s, r, limits)
     parts = tiles * c.splits
     loaded, steps_of_part = _loaded(c, s, r), -(-steps // c.splits)
-    tile = _tile(c, s, r, steps_of_part, loaded, parts / blocks)
+    load = _load(c, s, r, loaded, parts / blocks, limits)
+    tile = _tile(c, s, r, steps_of_part, load, parts / blocks)
     compute = -(-parts // blocks) * tile / r.clock * (1 + r.clustered * (c.sharing > 1))
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
     power *= 1 + r.narrow / c.cols + r.moved * loaded / (c.rows * c.cols * c.depth)
@@ -134,7 +139,6 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     # A block with several tiles stays until the end of the launch, so the next one does not start earlier.
     earlier = r.overlap if c.overlap and tiles <= blocks else 0.0
     start = r.start + r.apart * sum(step in range(16, LINE) for step in steps_of_rows(c, s))
-    start += r.join * (c.cluster > 1)
     return start - earlier + longest + visible + passed + copied
 
 
@@ -169,14 +173,15 @@ def steps_of(s: GemmShape) -> dict[str, int]:
 
 def steps_of_rows(c: Config, s: GemmShape) -> tuple[int, int]:
     """The same for the rows of A and of B as the kernel takes them."""
-    a, b = (LINE if name in c.copied else step for name, step in steps_of(s).items())
+    a = LINE if "a" in c.copied else s.a_step
+    b = LINE if "b" in c.copied else s.b_step
     return (b, a) if c.swap else (a, b)
 
 
-def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, waves: float) -> float:
+def _tile(c: Config, s: GemmShape, r: Rates, steps: int, load: float, waves: float) -> float:
     """Cycles of a block for a tile, or its part of one, if each multiprocessor has `waves` of them.
 
-    It has so many steps, each of which loads so many bytes in lines.
+    It has so many steps, each of which loads a stage in so many cycles.
     """
     a, b = c.sides(s.gated)
     multiply = max(a * b, a * 48) * c.depth / r.products
@@ -188,19 +193,40 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, loaded: float, waves: f
     hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
     of_element += r.lane_store * (s.out_step < 16)
-    of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared * (1 + _strewn(c, s, r)))
-    load = loaded * of_byte
-    # While one stage is multiplied, the others are on their way.
-    load = max(load, (r.latency + load) / (c.stages - 1), _by_lanes(c, s, r))
     stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
     stored += r.line * _lines_stored(c, s)
     return steps * max(multiply, load) + r.tile + stored
 
 
+def _load(c: Config, s: GemmShape, r: Rates, loaded: float, waves: float, limits: Limits) -> float:
+    """Cycles of a stage, of which so many bytes in lines are loaded."""
+    of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared * (1 + _strewn(c, s, r)))
+    load = loaded * of_byte * (1 + r.split * c.sums_in_memory)
+    load += r.asked * _asked(c, s, limits) * c.depth / LINE
+    # While one stage is multiplied, the others are on their way.
+    return max(load, (r.latency + load) / (c.stages - 1), _by_lanes(c, s, r))
+
+
+def _asked(c: Config, s: GemmShape, limits: Limits) -> float:
+    """Requests for a row of both sides by blocks that load it at a time, if rows start at multiples of 16 bytes.
+
+    They are answered one after another. Where a line has several rows, each block requests it several times, and some
+    are answered together.
+    """
+    counts, lengths, turned = sides_in_tiles(c, s), extents(c, s), _turned(c, s)
+    at_once, sides = limits.multiprocessors / c.splits, [0.0, 0.0]
+    for axis, step in enumerate(steps_of_rows(c, s)):
+        if 16 <= step < SECTOR:
+            rows_of_line = max(LINE / (lengths[axis] * s.bytes), 1) if turned[axis] else 1
+            blocks = min(at_once / counts[axis], counts[1 - axis])
+            sides[axis] = blocks * math.sqrt(rows_of_line)
+    return sum(_shared(c, sides))
+
+
 def _strewn(c: Config, s: GemmShape, r: Rates) -> float:
     """The part by which a byte from the L2 cache takes longer, as neighbours in the grid load other lines at a time."""
     if c.sharing > 1:
-        return r.strewn
+        return r.strewn if min(steps_of_rows(c, s)) < SECTOR else r.strewn_sectors
     if min(sides_in_tiles(c, s)) == 1:
         return 0.0
     return r.apart_in_grid if c.exchanges else -r.side_by_side
@@ -272,7 +298,7 @@ def _memory(c: Config, s: GemmShape, r: Rates, parts: int, limits: Limits) -> fl
     more = 1 + r.uneven * (-(-parts // blocks) * busy / parts - 1)
     more *= max(1, r.least_busy / busy) * (1 + r.idle * (1 - busy / blocks))
     halves = (r.halves + r.halves_turned * c.swap) * (s.out_step == SECTOR // 2)
-    moved = read + written * (1 + halves)
+    moved = (read + written * (1 + halves)) * (1 + r.split * c.sums_in_memory)
     return moved / (r.memory * limits.memory_rate / 1e6) * more
 
 

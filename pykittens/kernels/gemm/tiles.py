@@ -77,6 +77,7 @@ class Tiling:
         self.scaling = Scales(given, config, self.depth) if "row_blocks" in given else None
         tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
         self.tiles, self.lead = tiles, c.shape[:-2]
+        self.in_clusters = self._in_clusters() if config.splits > 1 else tiles
         self.schedule = self._split_tiles() if config.splits > 1 else self._whole_tiles()
 
     def _whole_tiles(self) -> Any:
@@ -94,14 +95,24 @@ class Tiling:
         Each split takes every `splits`-th step, so that all blocks read neighbouring memory at the same time.
         Neighbours in the grid do the same steps: data that several blocks read at once comes faster from the L2 cache.
         """
-        splits, turned = self.config.splits, self.config.band == 1
-        first, second = self.tiles if turned else self.tiles[::-1]
-        if self.config.exchanges:
+        config, splits = self.config, self.config.splits
+        turned = config.cluster_axis == 1 if config.sharing > 1 else config.band == 1
+        first, second = self.in_clusters if turned else self.in_clusters[::-1]
+        if config.exchanges:
             *lead, x, y, split = pk.grid(*self.lead, first, second, splits, cluster=splits)
         else:
-            split, *lead, x, y = pk.grid(splits, *self.lead, first, second)
+            extents = splits, *self.lead, first, second
+            split, *lead, x, y = pk.grid(*extents, cluster=config.sharing)
         at_row, at_col = (x, y) if turned else (y, x)
         return [(*lead, at_row, at_col, split)]
+
+    def _in_clusters(self) -> tuple[Any, ...]:
+        """The tiles along the rows and the columns, with those outside that complete the last clusters."""
+        axis, cluster = self.config.cluster_axis, self.config.sharing
+        if cluster == 1:
+            return self.tiles
+        whole = pk.cdiv(self.tiles[axis], cluster) * cluster
+        return (whole, self.tiles[1]) if axis == 0 else (self.tiles[0], whole)
 
     def task(self, index: Any) -> Task:
         """The tile with these indices, and the steps of it that this block does."""
@@ -291,7 +302,7 @@ class Tiling:
     def _number(self, task: Task) -> Any:
         number: Any = 0
         for extent, at in zip(
-            (*self.lead, *self.tiles), (*task.lead, task.row, task.col), strict=True
+            (*self.lead, *self.in_clusters), (*task.lead, task.row, task.col), strict=True
         ):
             number = number * extent + at
         return number
