@@ -86,9 +86,9 @@ def candidates(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     cost = functools.cache(lambda c: estimate(c, shape, limits))
     found = dict.fromkeys(fitted(c, shape, limits) for c in _all(shape, limits))
     ranked = sorted(_reaching([c for c in found if c], shape), key=cost)
+    ranked = sorted([*ranked, *_copying(ranked[:CLOSE], shape)], key=cost)
     # Rows that the copy engine reaches stay with it: it has more in flight than lanes.
     vectors = [c for c in by_vectors(shape, limits) if steps_of_rows(c, shape)[0] < 16]
-    ranked = sorted([*ranked, *_copying(ranked[:CLOSE], shape)], key=cost)
     every = sorted([*ranked, *_sharing(ranked[:CLOSE], shape, limits), *vectors], key=cost)
     return tuple(_in_order(c, shape) for c in every)
 
@@ -236,8 +236,7 @@ def _swapped_widths(shape: GemmShape) -> set[int]:
     # Of up to 64 rows, several tiles side by side would read the weights that bound the time.
     shares = [-(-shape.m // tiles) for tiles in (1, 2) if tiles == 1 or shape.m > 64]
     # Rows of an `a` that is k x m in memory are copied in boxes as wide as the tile: lines, or halves, are faster.
-    lines = [LINE // 2 // shape.bytes, LINE // shape.bytes] if shape.a_by_columns else []
-    units = [16, *lines]
+    units = (16, LINE // 2 // shape.bytes, LINE // shape.bytes) if shape.a_by_columns else (16,)
     return {max(-(-share // unit) * unit, 16) for share in shares for unit in units}
 
 

@@ -54,7 +54,7 @@ class Rates:
     apart_in_grid: float = 0.4
     side_by_side: float = 0.1
     latency: float = 1400  # cycles until a stage that is requested begins to arrive
-    # The same for each block that requests a row at a time, if rows start at multiples of 16 bytes.
+    # Cycles of a step of 128 bytes for each block that requests a row at a time, if rows start at 16 bytes.
     asked: float = 1.5
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
@@ -96,7 +96,7 @@ class Rates:
 
     passing: float = 1.1  # microseconds in which blocks of a split tile exchange sums
     passed: float = 1.1e-6  # microseconds of a sum that is exchanged by all blocks
-    split: float = 0.1  # the part by which what they load takes longer
+    split: float = 0.1  # the part by which the cache and the memory take longer for them
     sent: float = 1.36e-4  # microseconds of a sum that a block of a cluster sends
     added: float = 4.7e-5  # microseconds of a sum that a block adds
     clustered: float = 0.074  # the part by which blocks of a cluster wait for each other

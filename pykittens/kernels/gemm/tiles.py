@@ -108,11 +108,10 @@ class Tiling:
 
     def _in_clusters(self) -> tuple[Any, ...]:
         """The tiles along the rows and the columns, with those outside that complete the last clusters."""
-        axis, cluster = self.config.cluster_axis, self.config.sharing
-        if cluster == 1:
-            return self.tiles
-        whole = pk.cdiv(self.tiles[axis], cluster) * cluster
-        return (whole, self.tiles[1]) if axis == 0 else (self.tiles[0], whole)
+        tiles, axis, cluster = [*self.tiles], self.config.cluster_axis, self.config.sharing
+        if cluster > 1:
+            tiles[axis] = pk.cdiv(tiles[axis], cluster) * cluster
+        return tuple(tiles)
 
     def task(self, index: Any) -> Task:
         """The tile with these indices, and the steps of it that this block does."""
