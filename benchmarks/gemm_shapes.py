@@ -101,7 +101,7 @@ def _kind(c: Config) -> tuple[Any, ...]:
     """What sets configurations apart; tiles that read about as much from the L2 cache for each product are alike."""
     area = c.rows * c.cols
     tile = area if area >= WIDE else (c.rows, c.cols)
-    return tile, c.depth, c.cluster, c.splits > 1, c.turns, c.copied, c.loaders, c.vectors > 0
+    return tile, c.depth, c.spread, c.splits > 1, c.turns, c.copied, c.loaders, c.vectors > 0
 
 
 def aligned(p: Problem) -> Problem:

@@ -79,6 +79,7 @@ from pykittens.ops.arithmetic import fma as fma
 from pykittens.ops.arithmetic import maximum as maximum
 from pykittens.ops.arithmetic import minimum as minimum
 from pykittens.ops.async_copy import load_async as load_async
+from pykittens.ops.async_copy import peers as peers
 from pykittens.ops.async_copy import store_async as store_async
 from pykittens.ops.atomic import atomic_add as atomic_add
 from pykittens.ops.atomic import atomic_and as atomic_and

@@ -1,4 +1,4 @@
-"""Kernels of clusters: a matrix product whose blocks share an operand, and blocks that wait for one another."""
+"""Kernels of clusters: matrix products whose blocks share operands, and blocks that wait for one another."""
 
 import pykittens as pk
 from pykittens import bf16, f32
@@ -33,6 +33,33 @@ def cluster_matmul(A, B, C):
         for row, col in tasks:
             with outputs.drain() as s:
                 pk.store_async(C[row, col], s.c)
+
+
+@pk.kernel
+def cluster_of_both(A, B, C, *, sides):
+    """C = A @ B.T; a cluster of rows x cols blocks, each of which shares A with its row and B with its column."""
+    pk.require(A.cols == B.cols and C.shape == (A.rows, B.rows), "A is m x k, B n x k, C m x n")
+    rows, cols = sides
+    inputs = pk.pipeline(3, a=pk.st(bf16, 64, 64), b=pk.st(bf16, 128, 64))
+    at = pk.cdiv(C.rows, 64 * rows), pk.cdiv(C.cols, 128 * cols)
+    tasks = pk.persistent((rows * cols, *at), cluster=rows * cols)
+    steps = pk.cdiv(A.cols, 64)
+
+    with pk.producer():
+        for rank, row, col in tasks:
+            for k in pk.range(steps):
+                with inputs.fill() as s:
+                    a, b = A[row * rows + rank // cols, k], B[col * cols + rank % cols, k]
+                    pk.load_async(s.a, a, multicast=pk.peers(cols))
+                    pk.load_async(s.b, b, multicast=pk.peers(rows, step=cols))
+
+    with pk.consumers(1):
+        for rank, row, col in tasks:
+            acc = pk.zeros(f32, 64, 128)
+            for _ in pk.range(steps):
+                with inputs.drain() as s:
+                    acc = pk.mma_ABt(s.a, s.b, acc)
+            pk.store(C[row * rows + rank // cols, col * cols + rank % cols], acc)
 
 
 def meeting(cluster):

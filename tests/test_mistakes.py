@@ -114,7 +114,7 @@ def test_each_text_is_recorded_once(golden, request):
 
 
 # What may be said of Python's numbers, or before there is a kernel.
-ANYWHERE = {"st", "sv", "supergroup", "longest_first", "static", "range"}
+ANYWHERE = {"st", "sv", "peers", "supergroup", "longest_first", "static", "range"}
 
 
 @pytest.mark.parametrize("row", [p for p in ROWS if "pk." in p.values[0].call.partition("(")[0]])

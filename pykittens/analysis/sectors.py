@@ -28,6 +28,7 @@ from pykittens.analysis.accesses import (
 )
 from pykittens.analysis.requests import NOWHERE, Cost, Move, Requests, costs, in_order, sides
 from pykittens.ir.nodes import Call, Kernel, Role, moved
+from pykittens.ir.peers import peers_of
 from pykittens.ir.values import Global, RegTile, RegVector, TileRef
 from pykittens.ops.gather import names_elements
 from pykittens.targets.cuda.engines import (
@@ -155,7 +156,8 @@ def _of_boxes(call: Call, ref: TileRef, tensor: Tensor, cluster: int) -> Request
     tile, _ = copy_operands(call)
     at, size, width = located(ref, tensor, *sides(call)), tensor.itemsize, box_cols(tile.type)
     assert width is not None
-    rows = tile.rows // (cluster if call.args.get("multicast") else 1)
+    peers = peers_of(call, cluster)
+    rows = tile.rows // (peers.count if peers else 1)
     box, row, piece = np.ogrid[: tile.cols // width, :rows, : width * size // PIECE]
     addresses = at(row, box * width + piece * (PIECE // size))
     return Requests.of(addresses.reshape(len(box), -1), PIECE)

@@ -91,8 +91,10 @@ class StageRing:
         memory: Array,
         block: int = 0,
         watch: Watcher = NOBODY,
+        writers: int = 1,
     ) -> None:
         self.pipeline, self.memory, self.watch, self.block = pipeline, memory, watch, block
+        self.drainers, self.released = drainers, [0] * pipeline.stages
         self.taken_over = False
         # The names of the tiles that each stage was filled as.
         self.views: dict[int, tuple[str, ...]] = {}
@@ -103,7 +105,7 @@ class StageRing:
                 Barrier(n, f"stage {i} of `{name}` to be {state}", watch, pipeline.loc)
                 for i in stages
             ]
-            for n, state in ((fillers, "full"), (drainers, "free"))
+            for n, state in ((fillers, "full"), (drainers * writers, "free"))
         )
 
     def _tiles(self, stage: int) -> dict[str, SharedRegion]:
@@ -161,11 +163,10 @@ class StageRing:
                 ring.taken_over = ring is not self
 
     def release(self, number: int) -> None:
-        """One drainer releases the stage of the `number`-th drain; after the last drainer the stage holds poison."""
+        """A drainer of this block is done with the `number`-th drain; after the last one the stage holds poison."""
         index = number % self.pipeline.stages
-        laps = self.empty[index].phases
-        self.empty[index].arrive()
-        if self.empty[index].phases > laps:
+        self.released[index] += 1
+        if self.released[index] % self.drainers == 0:
             tiles = list(self.stages[index].values())
             self.watch.empties(tiles)
             if self.taken_over:

@@ -13,8 +13,9 @@ from pykittens.emulate.regions import SharedMemory
 from pykittens.emulate.schedule import SeededSchedule
 from pykittens.emulate.shared import items_of, shared_values
 from pykittens.emulate.watch import NOBODY, Watcher
-from pykittens.ir.nodes import Grid, Kernel, Order, is_multicast, walk
+from pykittens.ir.nodes import Grid, Kernel, Order, walk
 from pykittens.ir.orders import ROW_MAJOR, decode, positions
+from pykittens.ir.peers import Peers, groups_of_peers, writers
 from pykittens.ir.stages import Acquire, Pipeline
 from pykittens.ir.structure import fetches_written
 
@@ -66,9 +67,9 @@ class LaunchRun:
         return fetches_written(self.kernel)
 
     @cached_property
-    def shared_rings(self) -> set[Pipeline]:
-        """The pipelines whose stages the other blocks of a cluster write to."""
-        return {p for p in self.kernel.pipelines if is_multicast(self.kernel, p)}
+    def peers(self) -> dict[Pipeline, list[Peers]]:
+        """The groups of blocks of a cluster that share copies to the stages of each pipeline."""
+        return {p: groups_of_peers(self.kernel, p) for p in self.kernel.pipelines}
 
 
 class BlockRun:
@@ -83,15 +84,10 @@ class BlockRun:
         self.shared = shared_values(kernel.shared, self.number, launch.watch)
         takers = launch.takers
         memory = shared_memory(kernel.pipelines)
-        # A stage that the whole cluster writes to is free when the consumers of all its blocks are done.
-        drainers = {
-            p: takers[p, "drain"] * (kernel.cluster if p in launch.shared_rings else 1)
-            for p in kernel.pipelines
-        }
-        self.rings = {
-            p: StageRing(p, takers[p, "fill"], drainers[p], memory[p], self.number, launch.watch)
-            for p in kernel.pipelines
-        }
+        self.rings = {}
+        for p, groups in launch.peers.items():
+            counts, at = (takers[p, "fill"], takers[p, "drain"]), (memory[p], self.number)
+            self.rings[p] = StageRing(p, *counts, *at, launch.watch, len(writers(groups, rank)))
         if any(p.reuse for p in kernel.pipelines):
             stages = (stage for ring in self.rings.values() for stage in ring.stages)
             tiles = (tile.memory for stage in stages for tile in stage.values())

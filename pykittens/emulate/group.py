@@ -44,6 +44,7 @@ from pykittens.ir.nodes import (
 )
 from pykittens.ir.op import Effects, Engine, Space
 from pykittens.ir.orders import decode
+from pykittens.ir.peers import Peers, peers_of, writers
 from pykittens.ir.stages import Acquire, GiveBack, Leave, Pipeline, Side
 from pykittens.ir.values import SharedTile, Value
 from pykittens.types.tiles import SCALAR
@@ -239,15 +240,16 @@ class Group:
     def release(self, node: GiveBack) -> None:
         if node.fences:
             self.watch.fences(self, ("shared",))
-        is_shared = node.pipeline in self.launch.shared_rings
+        ranks = writers(self.launch.peers[node.pipeline], self.block.rank)
         for _ in range(node.count):
             number = self.released[node.pipeline]
             if self.taken[node.pipeline, "drain"] - number <= node.keep:
                 return
-            for peer in self.block.cluster if is_shared else [self.block]:
-                ring = peer.rings[node.pipeline]
-                self.signal(node, ring.barrier("fill", number))
-                ring.release(number)
+            for rank in ranks:
+                barrier = self.block.cluster[rank].rings[node.pipeline].barrier("fill", number)
+                self.signal(node, barrier)
+                barrier.arrive()
+            self.block.rings[node.pipeline].release(number)
             self.released[node.pipeline] = number + 1
 
     def wait_for_stores(self, node: WaitStores) -> Iterator[Wait]:
@@ -344,7 +346,7 @@ class Group:
             self.put(r, typed(r, value, node) if is_number else value)
 
     def copy_in(self, node: Call, args: dict[str, Any]) -> None:
-        """Start a copy into the stage being filled; with multicast, this block's share to every block."""
+        """Start a copy into the stage being filled; with multicast, this block's share to each that shares it."""
         dst, src = args["dst"], args["src"]
         tile: SharedTile = node.args["dst"]
         if tile.stage is None:
@@ -353,12 +355,13 @@ class Group:
             self.start(node, self.block, Copy(node, dst, src, args["signal"]))
             return
         full = self.filled(tile.stage.acquire)
-        if not args["multicast"]:
+        if (peers := peers_of(node, len(self.block.cluster))) is None:
             full.bytes += tile.type.bytes
             self.start(node, self.block, Copy(node, dst, src, full))
             return
-        for peer in self.block.cluster:
-            copy = self.share_for(peer, node, args)
+        for rank in peers.ranks(self.block.rank):
+            peer = self.block.cluster[rank]
+            copy = self.share_for(peer, node, args, peers)
             full.bytes += copy.bytes
             self.start(node, peer, copy)
 
@@ -368,14 +371,14 @@ class Group:
         dst.array.fill(poison(node.args["dst"].dtype))
         self.start(node, self.peer(args["block"]), Copy(node, dst, sent, args["signal"]))
 
-    def share_for(self, peer: BlockRun, node: Call, args: dict[str, Any]) -> Copy:
-        """This block's share of a tile that goes to every block of the cluster, as a copy to one of them."""
+    def share_for(self, peer: BlockRun, node: Call, args: dict[str, Any], peers: Peers) -> Copy:
+        """This block's share of a tile that goes to several blocks of the cluster, as a copy to one of them."""
         dst, acquire = args["dst"], node.args["dst"].stage.acquire
         number, pipeline = self.filling[acquire], acquire.pipeline
         tiles = self.block.rings[pipeline].tiles(number)
         (name,) = (n for n, t in tiles.items() if t.memory is dst.memory)
-        rows = dst.rows // len(self.block.cluster)
-        first = rows * self.block.rank
+        rows = dst.rows // peers.count
+        first = rows * peers.number(self.block.rank)
         ring = peer.rings[pipeline]
         share = ring.tiles(number)[name].cut(dst.top + first, rows, dst.left, dst.cols)
         return Copy(node, share, args["src"], ring.barrier("drain", number), dst.rows, first)

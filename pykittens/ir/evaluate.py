@@ -122,16 +122,18 @@ def numbers_read(kernel: Kernel) -> set[str]:
 def is_natural(value: Any) -> bool:
     """Whether a run-time int is known not to be negative.
 
-    It is an index of a task, of the grid, of a role or of a loop, a maximum of such a number, or a sum or product of
-    them.
+    It is an index of a task, of the grid, of a role or of a loop, a maximum of such a number, a sum, product or
+    quotient of them, or a remainder of a division by a positive number.
     """
     if not isinstance(value, Value):
         return bool(value >= 0)
     match node := value.source:
         case Call() if node.op is OPERATORS["maximum"]:
             return any(map(is_natural, node.args.values()))
-        case Call() if node.op in (OPERATORS["+"], OPERATORS["*"]):
+        case Call() if node.op in (OPERATORS["+"], OPERATORS["*"], OPERATORS["//"]):
             return all(map(is_natural, node.args.values()))
+        case Call() if node.op is OPERATORS["%"]:
+            return isinstance(by := node.args["b"], int) and by > 0
         case Role():
             return True
         case Grid() | Sharing() | ForTasks():

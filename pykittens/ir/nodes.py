@@ -424,14 +424,6 @@ def is_used(kernel: Kernel, pipeline: Pipeline) -> bool:
     return takes(kernel.body, pipeline, "fill") or takes(kernel.body, pipeline, "drain")
 
 
-def is_multicast(kernel: Kernel, pipeline: Pipeline) -> bool:
-    """Whether other blocks of the cluster write to the stages of a pipeline."""
-    return any(
-        c.args.get("multicast") and c.args["dst"].stage.acquire.pipeline is pipeline
-        for c in calls(kernel.body)
-    )
-
-
 def waits_for_flags(kernel: Kernel) -> bool:
     """Whether blocks wait for other blocks of the launch, so that all of them must run at once."""
     return any(any(tensors(c, c.op.effects.waits)) for c in calls(kernel.body))

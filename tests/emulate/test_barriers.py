@@ -15,9 +15,10 @@ from pykittens.ops.core import OPS
 from pykittens.types.dtypes import f32, int32
 
 
-def ring(stages=2, fillers=1, drainers=1):
+def ring(stages=2, fillers=1, drainers=1, writers=1):
     pipeline = Pipeline("ring", stages, {"a": st(f32, 16, 16), "i": st(int32, 16, 16)})
-    return StageRing(pipeline, fillers, drainers, shared_memory([pipeline])[pipeline])
+    memory = shared_memory([pipeline])[pipeline]
+    return StageRing(pipeline, fillers, drainers, memory, writers=writers)
 
 
 def test_a_phase_is_complete_when_all_have_arrived():
@@ -96,6 +97,11 @@ def test_a_copy_shows_only_when_it_lands():
     assert (tile.read() == 1).all()
 
 
+def give_back(made):
+    made.barrier("fill", 0).arrive()
+    made.release(0)
+
+
 def test_a_ring_starts_free_and_poisoned():
     made = ring()
     assert [is_ready(made, "fill", turn) for turn in range(3)] == [True, True, False]
@@ -107,9 +113,19 @@ def test_a_ring_starts_free_and_poisoned():
 def test_a_stage_is_free_when_all_who_drain_it_gave_it_back_and_holds_poison_again():
     made = ring(drainers=2)
     made.tiles(0)["a"].write(np.ones((16, 16)))
-    made.release(0)
+    give_back(made)
     assert not is_ready(made, "fill", 2)
     assert (made.tiles(0)["a"].read() == 1).all()
-    made.release(0)
+    give_back(made)
     assert is_ready(made, "fill", 2)
     assert np.isnan(made.tiles(0)["a"].read()).all()
+
+
+def test_a_stage_that_other_blocks_write_to_holds_poison_before_it_is_free():
+    made = ring(drainers=1, writers=2)
+    made.tiles(0)["a"].write(np.ones((16, 16)))
+    give_back(made)
+    assert not is_ready(made, "fill", 2)
+    assert np.isnan(made.tiles(0)["a"].read()).all()
+    made.barrier("fill", 0).arrive()
+    assert is_ready(made, "fill", 2)

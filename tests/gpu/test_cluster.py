@@ -19,6 +19,18 @@ def test_a_cluster_shares_an_operand():
         assert float((c.double() - expected).norm() / expected.norm()) < 4e-3
 
 
+def test_a_cluster_shares_both_operands():
+    from tests.kernels_cluster import cluster_of_both
+
+    for sides in ((1, 2), (2, 2), (1, 4), (2, 4), (4, 2), (8, 1)):
+        for m, n, k in ((70, 600, 200), (2048, 4096, 512), (1000, 3000, 1000)):
+            a, b = (torch.randn(r, k, device="cuda").bfloat16() for r in (m, n))
+            c = torch.full((m, n), torch.nan, device="cuda")
+            cluster_of_both(a, b, c, sides=sides)
+            expected = a.double() @ b.double().T
+            assert float((c.double() - expected).norm() / expected.norm()) < 1e-5
+
+
 def test_blocks_of_a_cluster_exchange_tiles():
     from pykittens.types.dtypes import bf16, f32
     from tests.kernels_send import all_to_all, product, ring

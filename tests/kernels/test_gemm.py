@@ -48,6 +48,9 @@ CONFIGS = {
     "splits-many": Config(64, 48, stages=2, consumers=1, out_cols=16, splits=11, out_stages=2),
     "widest": Config(256, 192, stages=3, out_cols=32, out_stages=2, turns=True),
     "cluster-of-four": Config(128, 64, stages=3, cluster=4),
+    "cluster-of-both": Config(128, 64, stages=3, cluster=4, across=2),
+    "cluster-of-eight": Config(128, 64, stages=3, cluster=8, across=4, swap=True),
+    "splits-cluster-of-both": Config(128, 64, stages=3, splits=3, cluster=8, across=2),
     "exchange": Config(128, 64, stages=3, out_cols=32, splits=4, cluster=4),
     "exchange-swap": Config(
         192, 48, stages=2, consumers=3, out_cols=16, splits=8, cluster=8, swap=True

@@ -206,6 +206,12 @@ EXTRA = {
             B,
             {"config": replace(SMALL, cols=48)},
         ),
+        (
+            "a cluster of 4 blocks has no rows of 3",
+            A,
+            B,
+            {"config": replace(SMALL, cluster=4, across=3)},
+        ),
         ("takes no `epilogue`", A, B, {"epilogue": centred, "config": SWAP}),
         ("`config` must be a Config, not str", A, B, {"config": "fast"}),
         ("`rows` of `config` must be an int from 1 on, not 0", A, B, {"config": Config(0, 64)}),

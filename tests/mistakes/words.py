@@ -116,6 +116,13 @@ row_with(
     scalars=True,
     word=True,
 )
+row_with(
+    "peers",
+    "pk.peers({count}, {step})",
+    {"count": ("2", size()), "step": ("1", size())},
+    scalars=True,
+    word=True,
+)
 row_with("supergroup", "pk.supergroup({rows})", {"rows": ("3", size())}, scalars=True, word=True)
 row_with(
     "longest_first",

@@ -19,6 +19,7 @@ from pykittens.analysis.traffic.vector import Column, Columns, IntArray
 from pykittens.emulate.memory import Array
 from pykittens.errors import Loc
 from pykittens.ir.nodes import Call, Kernel, calls
+from pykittens.ir.peers import Peers, peers_of
 from pykittens.ir.values import Global, TileRef
 from pykittens.ops.gather import names_elements
 
@@ -35,7 +36,7 @@ class TensorLine:
     """A tensor operand of a call, which moves `sides` elements of each axis at once.
 
     units: the elements of each axis that its coordinates count. scattered: an index selects the rows or elements.
-    shared: each block of a cluster moves a share.
+    peers: the blocks of a cluster that move a share each, if the call is a multicast copy.
     """
 
     call: Call
@@ -45,7 +46,7 @@ class TensorLine:
     sides: tuple[int, ...]
     units: tuple[int, ...]
     scattered: bool
-    shared: bool
+    peers: Peers | None
 
     @property
     def tensor(self) -> str:
@@ -95,17 +96,17 @@ def _lines_of_call(call: Call, cluster: int) -> Iterator[TensorLine]:
         if names_elements(call):
             rows, cols = 1, rows * cols
         scattered = effects.index is not None
-        shared = bool(call.args.get("multicast")) and cluster > 1
+        peers = peers_of(call, cluster)
         writes = name in effects.writes
         # An operation that combines a value with memory reads the memory first.
         combined = writes and call.args.get("op") not in (None, "store")
         reads = name in effects.reads or combined
         units = ref.first.sides(rows, cols)
-        moves = ref.first.sides(rows // cluster if shared else rows, cols)
+        moves = ref.first.sides(rows // peers.count if peers else rows, cols)
         if moves[-1] == 1:
             # CUDA C++ Programming Guide, "Global Memory": a request for one element asks the cache for a sector.
             moves = (*moves[:-1], max(SECTOR // ref.type.dtype.bytes, 1))
-        yield TensorLine(call, ref, reads, writes, moves, units, scattered, shared)
+        yield TensorLine(call, ref, reads, writes, moves, units, scattered, peers)
 
 
 class Boxes:
@@ -138,9 +139,9 @@ class Boxes:
             return self._unknown(number, lanes.count)
         index, bounds = found
         starts = [b[0] + i * unit for b, i, unit in zip(bounds, index, line.units, strict=True)]
-        if line.shared:
+        if line.peers:
             rows = line.ref.first.plane[0]
-            starts[rows] = starts[rows] + rank * line.sides[rows]
+            starts[rows] = starts[rows] + line.peers.number(rank) * line.sides[rows]
         if line.units[-1] == 1:
             starts[-1] = starts[-1] // line.sides[-1] * line.sides[-1]
         pieces = self.pieces(line, grain)

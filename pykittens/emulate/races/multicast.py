@@ -1,4 +1,4 @@
-"""Multicast copies: all blocks of a cluster must name the same tile, of which each copies a part to all of them."""
+"""Multicast copies: blocks that share one must name the same tile, of which each copies a part to all of them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ def _different(copy: Copy, *steps: FindingStep) -> Finding:
     stage = copy.dst.memory.name if copy.dst.memory is not None else "a stage"
     return Finding(
         Kind.MULTICAST,
-        f"{stage} gets parts of different tiles: with multicast=True each block of a cluster copies one part for all",
+        f"{stage} gets parts of different tiles: each block that shares a multicast copy copies one part for all",
         tuple(sorted(steps, key=lambda step: step.who)),
-        "one tile for all blocks of the cluster",
+        "one tile for all blocks that share the copy",
         "omit multicast=True for a tile of the block's own; the coordinates of a tile of the whole cluster do not "
-        "depend on the axis along which its blocks lie, the last of a grid",
+        "depend on the axis along which its blocks lie, the last of a grid; blocks of one row or one column of a "
+        "cluster share a tile with multicast=pk.peers(...)",
     )
 
 

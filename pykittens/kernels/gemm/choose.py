@@ -33,10 +33,9 @@ CLOSE = 32  # configurations of which each way to read fewer lines is a candidat
 WIDEST = 256  # columns of a tile
 DEEPER = 96  # rows of a stage, of which lanes load so few pieces that they may be twice as long
 LONGEST = 256  # elements of a row of a stage, which may be as many rows of a box
-# Bytes of which rows start at multiples, from which on most rows of a box lie in one line each: there, blocks of a
-# cluster wait for each other longer than sharing saves.
-CROSSING = LINE // 2
 SHORT = 15  # tiles along the shorter side that are processed before the next along the other; of more, two bands
+# Clusters that share copies: their blocks, the axis of neighbours, and how many are neighbours along the other one.
+SHARED = ((2, 0, 1), (2, 1, 1), (4, 0, 1), (4, 1, 1), (4, 0, 2), (8, 0, 2), (8, 0, 4))
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -179,14 +178,18 @@ def _copying(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
 
 def _sharing(configs: list[Config], shape: GemmShape, limits: Limits) -> Iterator[Config]:
     """The configurations with clusters of blocks that share copies, if rows start at small enough multiples."""
-    for c, cluster, axis in itertools.product(configs, (2, 4), (0, 1)):
+    for c, (cluster, axis, across) in itertools.product(configs, SHARED):
+        # Where each row of a box lies in one line, blocks of a cluster wait for each other longer than sharing saves.
+        if c.exchanges or not 16 <= min(steps_of_rows(c, shape)) < LINE:
+            continue
+        made = replace(c, cluster=cluster, cluster_axis=axis, across=across)
         # Each block copies as many rows of what they share, in units of eight.
-        is_even = (c.cols, c.rows)[axis] % (8 * cluster) == 0
-        if is_even and not c.exchanges and 16 <= min(steps_of_rows(c, shape)) < CROSSING:
-            made = replace(c, cluster=cluster, cluster_axis=axis)
-            blocks = work(made, shape)[0] * c.splits
-            if c.splits == 1 or (not made.exchanges and blocks <= blocks_at_once(cluster, limits)):
-                yield made
+        shares = zip((c.cols, c.rows), made.spread, strict=True)
+        if any(side % (8 * blocks) for side, blocks in shares) or made.exchanges:
+            continue
+        blocks = work(made, shape)[0] * c.splits
+        if c.splits == 1 or blocks <= blocks_at_once(made.cluster, limits):
+            yield made
 
 
 def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:

@@ -29,15 +29,16 @@ class Config:
     rows, cols: the sides of its tile of the product. depth: bytes of a row of a stage, `stages` of which are in flight.
     consumers: warpgroups that share the rows. out_cols: columns of a part of the output; each warpgroup has out_stages
     parts in flight. cluster: blocks that share copies, neighbours along `cluster_axis`, 0 for rows; as many as `splits`
-    are instead those of a split tile, which send their sums to each other's shared memory. band: rows of tiles that are
-    processed together; blocks that share a tile's sum go down all rows, or along the columns if it is 1. turns: the
-    warpgroups store one after another, so that one multiplies meanwhile. swap: the transposed product is computed.
-    splits: the most blocks that share the sum of a tile; no more than fit the GPU. overlap: a launch may start before
-    the previous one has ended. warpgroups: for targets whose warpgroups multiply together, else for those whose warps
-    multiply alone. copied: those of "a" and "b" that a launch before it copies, so that rows start at lines of 128
-    bytes; a gate goes with b. loaders: warps that load rows which the copy engine does not reach. vectors: warps that
-    multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any address, as vectors in place of
-    tiles on the tensor cores.
+    are instead those of a split tile, which send their sums to each other's shared memory. across: the blocks of a
+    cluster that are neighbours along the other axis; each shares one operand with its row of blocks and one with its
+    column. band: rows of tiles that are processed together; blocks that share a tile's sum go down all rows, or along
+    the columns if it is 1. turns: the warpgroups store one after another, so that one multiplies meanwhile. swap: the
+    transposed product is computed. splits: the most blocks that share the sum of a tile; no more than fit the GPU.
+    overlap: a launch may start before the previous one has ended. warpgroups: for targets whose warpgroups multiply
+    together, else for those whose warps multiply alone. copied: those of "a" and "b" that a launch before it copies, so
+    that rows start at lines of 128 bytes; a gate goes with b. loaders: warps that load rows which the copy engine does
+    not reach. vectors: warps that multiply up to 8 rows of a, or of b without `swap`, by rows of the other at any
+    address, as vectors in place of tiles on the tensor cores.
     """
 
     rows: int
@@ -49,6 +50,7 @@ class Config:
     out_stages: int = 1
     cluster: int = 1
     cluster_axis: int = 0
+    across: int = 1
     band: int = 8
     turns: bool = False
     swap: bool = False
@@ -62,7 +64,7 @@ class Config:
     @property
     def exchanges(self) -> bool:
         """Whether the blocks of a split tile are a cluster."""
-        return self.splits == self.cluster > 1
+        return self.splits == self.cluster > self.across == 1
 
     @property
     def sums_in_memory(self) -> bool:
@@ -73,6 +75,12 @@ class Config:
     def sharing(self) -> int:
         """Blocks that share copies."""
         return 1 if self.exchanges else self.cluster
+
+    @property
+    def spread(self) -> tuple[int, int]:
+        """The tiles of blocks that share copies, along the rows and along the columns."""
+        along = self.sharing // self.across
+        return (self.across, along) if self.cluster_axis else (along, self.across)
 
     @property
     def places(self) -> int:
@@ -163,7 +171,7 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
         return ArgumentError(f"{function}: {message}", help=help)
 
     counts = ["rows", "cols", "depth", "stages", "consumers", "out_cols", "out_stages", "band"]
-    counts += ["splits", "loaders", "vectors"]
+    counts += ["splits", "loaders", "vectors", "across"]
     given = {name: number(getattr(config, name)) for name in counts}
     for name, value in given.items():
         least = int(name != "vectors")
@@ -185,6 +193,8 @@ def check(function: str, config: Any, shape: GemmShape) -> Config:
         )
     if c.loaders not in COPY_WARPS:
         raise refuse(f"`loaders` of `config` must be one of {COPY_WARPS}, not {c.loaders}")
+    if c.cluster % c.across:
+        raise refuse(f"a cluster of {c.cluster} blocks has no rows of {c.across}")
     if c.vectors:
         _check_vectors(c, shape, refuse)
     if shape.blocks and c.swap and SCALED % c.rows:
@@ -280,8 +290,6 @@ def sides_in_tiles(config: Config, shape: GemmShape) -> list[int]:
 
 def work(config: Config, shape: GemmShape) -> tuple[int, int]:
     """The number of tiles, and the number of steps along k of each."""
-    sides = sides_in_tiles(config, shape)
-    axis, cluster = config.cluster_axis, config.sharing
-    sides[axis] = -(-sides[axis] // cluster) * cluster
-    tiles = shape.batch * math.prod(sides)
+    sides = zip(sides_in_tiles(config, shape), config.spread, strict=True)
+    tiles = shape.batch * math.prod(-(-tiles // blocks) * blocks for tiles, blocks in sides)
     return tiles, max(-(-shape.k * shape.bytes // config.depth), 1)

@@ -73,7 +73,7 @@ class Rates:
     copy: float = 3.7  # microseconds of a launch before the product that copies
     copied: float = 32  # parts of rows that each multiprocessor copies in that time
     step: float = 16.1  # cycles of a step of 128 bytes beside its products
-    alone: float = 44  # the same for one warpgroup, which waits for its products
+    alone: float = 50  # the same for one warpgroup, which waits for its products
     tile: float = 118  # cycles of a tile beside its steps and elements
     part: float = 177  # cycles of a part of the columns that is stored
     store: float = 0.056  # cycles of an element that is stored
@@ -99,7 +99,10 @@ class Rates:
     split: float = 0.1  # the part by which the cache and the memory take longer for them
     sent: float = 1.36e-4  # microseconds of a sum that a block of a cluster sends
     added: float = 4.7e-5  # microseconds of a sum that a block adds
-    clustered: float = 0.074  # the part by which blocks of a cluster wait for each other
+    gathered: float = (
+        0.11  # microseconds until blocks of a cluster have started, for each doubling of it
+    )
+    clustered: float = 0.05  # the part by which blocks of a cluster wait for each other
     reached: float = 0.91  # the part of the multiprocessors that larger clusters than two reach
 
     # Products by vectors, fitted to 25 measured ones of 1 to 8 rows: instructions of a warp.
@@ -138,7 +141,8 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     copied = _copies(c, s, r, limits) if c.copied else 0.0
     # A block with several tiles stays until the end of the launch, so the next one does not start earlier.
     earlier = r.overlap if c.overlap and tiles <= blocks else 0.0
-    start = r.start + r.apart * sum(step in range(16, LINE) for step in steps_of_rows(c, s))
+    start = r.start + r.gathered * math.log2(c.cluster)
+    start += r.apart * sum(step in range(16, LINE) for step in steps_of_rows(c, s))
     return start - earlier + longest + visible + passed + copied
 
 
@@ -285,8 +289,8 @@ def _outside(c: Config, s: GemmShape) -> float:
 
 
 def _shared(c: Config, sides: Sequence[float]) -> list[float]:
-    """What each block loads of both sides, of which the blocks of a cluster share one."""
-    return [x if axis == c.cluster_axis else x / c.sharing for axis, x in enumerate(sides)]
+    """What each block loads of both sides: blocks of a cluster share rows with their row, columns with their column."""
+    return [x / blocks for x, blocks in zip(sides, reversed(c.spread), strict=True)]
 
 
 def _memory(c: Config, s: GemmShape, r: Rates, parts: int, limits: Limits) -> float:

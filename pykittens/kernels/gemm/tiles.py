@@ -75,49 +75,43 @@ class Tiling:
         # A product over nothing has one step, which reads zeros.
         self.steps = pk.maximum(pk.cdiv(inner, self.depth), 1)
         self.scaling = Scales(given, config, self.depth) if "row_blocks" in given else None
-        tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
-        self.tiles, self.lead = tiles, c.shape[:-2]
-        self.in_clusters = self._in_clusters() if config.splits > 1 else tiles
+        self.tiles = pk.cdiv(rows, config.rows), pk.cdiv(cols, config.cols)
+        self.clusters = tuple(map(pk.cdiv, self.tiles, config.spread))
+        self.lead = c.shape[:-2]
         self.schedule = self._split_tiles() if config.splits > 1 else self._whole_tiles()
 
     def _whole_tiles(self) -> Any:
-        """The indices of a block's tiles, in bands of rows."""
-        return pk.persistent(
-            (*self.lead, *self.tiles),
-            order=pk.supergroup(self.config.band),
-            cluster=self.config.cluster,
-            cluster_axis=len(self.lead) + self.config.cluster_axis,
-        )
+        """The indices of a block's tiles, in bands of rows; in clusters, its number and those of its clusters."""
+        cluster = self.config.cluster
+        extents = *([cluster] if cluster > 1 else []), *self.lead, *self.clusters
+        return pk.persistent(extents, order=pk.supergroup(self.config.band), cluster=cluster)
 
     def _split_tiles(self) -> Any:
-        """The indices of a block's tile and its split; one task per block.
+        """The same of a block's tile, and its split; one task per block.
 
         Each split takes every `splits`-th step, so that all blocks read neighbouring memory at the same time.
         Neighbours in the grid do the same steps: data that several blocks read at once comes faster from the L2 cache.
         """
         config, splits = self.config, self.config.splits
         turned = config.cluster_axis == 1 if config.sharing > 1 else config.band == 1
-        first, second = self.in_clusters if turned else self.in_clusters[::-1]
+        first, second = self.clusters if turned else self.clusters[::-1]
         if config.exchanges:
             *lead, x, y, split = pk.grid(*self.lead, first, second, splits, cluster=splits)
         else:
-            extents = splits, *self.lead, first, second
-            split, *lead, x, y = pk.grid(*extents, cluster=config.sharing)
+            extents = splits, *self.lead, first, second * config.cluster
+            split, *lead, x, y = pk.grid(*extents, cluster=config.cluster)
+        if config.sharing > 1:
+            lead, y = [y % config.cluster, *lead], y // config.cluster
         at_row, at_col = (x, y) if turned else (y, x)
         return [(*lead, at_row, at_col, split)]
 
-    def _in_clusters(self) -> tuple[Any, ...]:
-        """The tiles along the rows and the columns, with those outside that complete the last clusters."""
-        tiles, axis, cluster = [*self.tiles], self.config.cluster_axis, self.config.sharing
-        if cluster > 1:
-            tiles[axis] = pk.cdiv(tiles[axis], cluster) * cluster
-        return tuple(tiles)
-
     def task(self, index: Any) -> Task:
         """The tile with these indices, and the steps of it that this block does."""
-        if self.config.splits == 1:
-            return Task(index[:-2], index[-2], index[-1], 0, self.steps)
-        *lead, row, col, split = index
+        *at, split = index if self.config.splits > 1 else (*index, 0)
+        *lead, row, col = at
+        if self.config.sharing > 1:
+            (rank, *lead), (rows, cols) = lead, self.config.spread
+            row, col = row * rows + rank // cols, col * cols + rank % cols
         return Task(tuple(lead), row, col, split, self.steps, split)
 
     def stage(self) -> dict[str, Any]:
@@ -131,11 +125,12 @@ class Tiling:
 
     def load(self, s: Any, task: Task, k: Any) -> None:
         """Fill a stage. Blocks of a cluster that work on the same row, or the same column, share its copies."""
-        for name, tensors, axis in (("a", self.lefts, 1), ("b", self.rights, 0)):
-            shared = self.config.sharing > 1 and self.config.cluster_axis == axis
+        rows, cols = self.config.spread
+        peers = {"a": pk.peers(cols), "b": pk.peers(rows, step=cols)}
+        for name, tensors in (("a", self.lefts), ("b", self.rights)):
             for i, tensor in enumerate(tensors):
-                tile = getattr(s, f"{name}{i or ''}")
-                pk.load_async(tile, self._part(name, tensor, task, k), multicast=shared)
+                tile, part = getattr(s, f"{name}{i or ''}"), self._part(name, tensor, task, k)
+                pk.load_async(tile, part, multicast=peers[name])
         if self.scaling is not None:
             self.scaling.load(s, task, k)
 
@@ -144,7 +139,7 @@ class Tiling:
         axis, side, by_columns = 0, task.row, self.form.a_is_transposed
         if name == "b":
             axis, side, by_columns = 1, task.col, not self.form.b_is_transposed
-        if self.config.sharing > 1 and self.config.cluster_axis == axis:
+        if self.config.spread[axis] > 1:
             # The last cluster may have blocks without tiles: rows outside of a tensor would take them longer.
             side = pk.minimum(side, self.tiles[axis] - 1)
         return of_batch(tensor, task.lead)[(k, side) if by_columns else (side, k)]
@@ -300,9 +295,8 @@ class Tiling:
 
     def _number(self, task: Task) -> Any:
         number: Any = 0
-        for extent, at in zip(
-            (*self.lead, *self.in_clusters), (*task.lead, task.row, task.col), strict=True
-        ):
+        tiles = [x * blocks for x, blocks in zip(self.clusters, self.config.spread, strict=True)]
+        for extent, at in zip((*self.lead, *tiles), (*task.lead, task.row, task.col), strict=True):
             number = number * extent + at
         return number
 

@@ -72,7 +72,7 @@ def contenders(shape: GemmShape, limits: Limits) -> tuple[Config, ...]:
     every = candidates(shape, limits)
     kinds: dict[Any, Config] = {}
     for c in every:
-        ways = c.swap, c.vectors > 0, c.splits > 1, c.consumers
+        ways = c.swap, c.vectors > 0, c.splits > 1, c.consumers, c.across > 1
         kinds.setdefault((*ways, c.cluster > 1, c.turns, c.copied), c)
     chosen = {every[0], *[*kinds.values()][: MOST // 2]}
     for config in every:

@@ -9,6 +9,7 @@ from typing import Any
 from pykittens.ir.evaluate import is_natural
 from pykittens.ir.nodes import Call, WaitStores
 from pykittens.ir.op import Engine
+from pykittens.ir.peers import peers_of
 from pykittens.ir.stages import Leave
 from pykittens.ir.structure import fetches_written
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
@@ -26,6 +27,7 @@ from pykittens.targets.cuda.engines import (
     is_fenced,
     is_split,
 )
+from pykittens.targets.cuda.pipeline import mask_of, number_in
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.stages import awaits_pieces
 from pykittens.targets.cuda.sync import meet
@@ -78,21 +80,21 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
     tile, src = call.args["dst"], call.args["src"]
     acquire = tile.stage.acquire if tile.stage is not None else None
     full = e.full_barrier(acquire) if acquire else e.names(call.args["signal"])
-    blocks = (
-        e.kernel.cluster if call.args["multicast"] else 1
-    )  # each of them copies some of the rows
-    rows = tile.rows // blocks
-    one = "copy_box_first(" if call.args["evict_first"] else "copy_box("
-    function = one if blocks == 1 else f"multicast_box({(1 << blocks) - 1}, "
+    function = "copy_box_first(" if call.args["evict_first"] else "copy_box("
+    rows, number = tile.rows, Index(0)
+    if peers := peers_of(call, e.kernel.cluster):  # each of them copies some of the rows
+        rows //= peers.count
+        number = number_in(peers, e.kernel.cluster)
+        function = f"multicast_box({mask_of(peers, e.kernel.cluster)}, "
     with _if_whole(e, call, copies.lower_load_async), e.one_thread():
         if acquire and e.arms_each_copy(acquire):
             e.line(f"barrier_expect({full}, {tile.type.bytes});")
         boxes = _boxes(e, tile, src, rows)
-        with _if_cut(e, tile, src, full) if len(boxes) > blocks == 1 else nullcontext():
+        with _if_cut(e, tile, src, full) if len(boxes) > 1 and not peers else nullcontext():
             for to, coordinates, name in boxes:
-                if blocks > 1:
-                    to += Index("rank") * (rows * tile.type.layout.swizzle)
-                    coordinates[1] += Index("(int)rank") * rows
+                if peers:
+                    to += number * (rows * tile.type.layout.swizzle)
+                    coordinates[1] += Index(f"(int){number.operand}") * rows
                 e.line(f"{function}{to}, {name}, {full}, {', '.join(map(str, coordinates))});")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykittens.ir.nodes import Call, is_multicast
+from pykittens.ir.nodes import Call
+from pykittens.ir.peers import Peers, groups_of_peers
 from pykittens.ir.stages import Acquire, GiveBack, Leave
 from pykittens.ir.values import Scalar, SharedTile
 from pykittens.targets.clock_reads import seen
@@ -10,6 +11,7 @@ from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import by_lanes, calls, is_fenced
 from pykittens.targets.cuda.stages import fillings, stage_copies
 from pykittens.targets.debug_sites import literal, wait_arguments
+from pykittens.targets.index import Index
 from pykittens.targets.lines import unrolled
 from pykittens.targets.simt.exchange import sync
 from pykittens.targets.target import Lowerings
@@ -62,12 +64,12 @@ def _wait_for_flight(e: CudaEmitter, node: Acquire, position: str) -> None:
 
 
 def wait_for_returns(e: CudaEmitter) -> None:
-    """Wait at the end of a role until all blocks of the cluster have given back the stages that it has filled.
+    """Wait at the end of a role until all blocks that share copies have given back the stages that it has filled.
 
     A block must not end while others may signal its barriers.
     """
     for (pipeline, side), position in e.turns.items():
-        if side != "fill" or not is_multicast(e.kernel, pipeline):
+        if side != "fill" or not groups_of_peers(e.kernel, pipeline):
             continue
         e.at(pipeline.loc)
         awaited = (
@@ -77,6 +79,19 @@ def wait_for_returns(e: CudaEmitter) -> None:
         with e.braces(f"for (int i = 0; i < {pipeline.stages}; ++i, {position}.next()) {{"):
             empty = f"{e.rings[pipeline]}_empty + 8 * {position}.stage"
             e.line(f"barrier_wait({empty}, {position}.phase ^ 1{debug});")
+
+
+def number_in(peers: Peers, cluster: int) -> Index:
+    """Which of the blocks that share a copy this one is."""
+    number: Index = Index("rank") // peers.step
+    return number if peers.count * peers.step == cluster else number % peers.count
+
+
+def mask_of(peers: Peers, cluster: int) -> str:
+    """The blocks that share a copy with this one, as bits."""
+    first = Index("rank") - number_in(peers, cluster) * peers.step
+    bits = sum(1 << rank for rank in peers.ranks(0))
+    return str(bits) if peers.count == cluster else f"{bits} << ({first})"
 
 
 @PIPELINE.lower("is_full")
@@ -109,10 +124,13 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
     ring = e.rings[node.pipeline]
     position = e.turns[node.pipeline, "back"]
     empty = f"{ring}_empty + 8 * {position}.stage"
-    multicast = is_multicast(e.kernel, node.pipeline)
-    arrive = f"barrier_arrive({empty});"
-    if multicast:
-        arrive = f"{unrolled(e.kernel.cluster, 'peer')} barrier_arrive_at({empty}, peer);"
+    cluster, groups = e.kernel.cluster, groups_of_peers(e.kernel, node.pipeline)
+    peer = "lane" if e.team_lanes == 32 else "peer"
+    test, arrive = "lane == 0", f"barrier_arrive({empty});"
+    if groups:
+        masks = " | ".join(mask_of(g, cluster) for g in groups)
+        test = f"{Index(masks).operand} >> {peer} & 1"
+        arrive = f"barrier_arrive_at({empty}, {peer});"
     if e.team_lanes == 32:
         is_for_stores = node.fences and e.target.engines and is_fenced(node.pipeline, e.fenced)
         if is_for_stores and node not in e.ends_of_loads:
@@ -120,7 +138,9 @@ def give_back(e: CudaEmitter, node: GiveBack) -> None:
         # All lanes must have read or written the stage before the first one gives it back.
         if node.fences or _lanes_read(e):
             e.line("__syncwarp();")
-        arrive = f"if (lane == 0) {{ {arrive} }}" if multicast else f"if (lane == 0) {arrive}"
+        arrive = f"if ({test}) {arrive}"
+    elif groups:
+        arrive = f"{unrolled(cluster, peer)} if ({test}) {arrive}"
     held = f" --{ring}_held;" if e.counts_held(node.pipeline) else ""
     arrive = seen(e, "returned", node.pipeline) + arrive
     for _ in range(node.count):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from pykittens.ir.nodes import Block, Call, Kernel, Role, blocks, is_multicast, takes, walk
+from pykittens.ir.nodes import Block, Call, Kernel, Role, blocks, takes, walk
 from pykittens.ir.op import Engine
+from pykittens.ir.peers import groups_of_peers, writers
 from pykittens.ir.stages import Acquire, Leave, Pipeline, Side
 from pykittens.ir.values import SharedTile
 from pykittens.targets.cuda.engines import (
@@ -54,8 +55,8 @@ def arrivals(kernel: Kernel, pipeline: Pipeline, side: Side, target: Target) -> 
     roles = [r for r in kernel.roles if takes(r.body, pipeline, side)]
     warps = {r: r.groups * r.warps * shared.get(r, 1) for r in roles}
     if side == "drain":
-        blocks_ = kernel.cluster if is_multicast(kernel, pipeline) else 1
-        total = blocks_ * sum(warps[r] for r in roles)
+        blocks_ = writers(groups_of_peers(kernel, pipeline))
+        total = len(blocks_) * sum(warps[r] for r in roles)
     else:
         total = 0
         for role in roles:

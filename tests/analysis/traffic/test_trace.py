@@ -13,6 +13,7 @@ from pykittens.analysis.traffic.boxes import BOX, BYTES, LINE, UNIT, UNKNOWN
 from pykittens.analysis.traffic.trace import LaunchWork, Trace
 from pykittens.emulate.memory import GlobalTile
 from pykittens.ir.nodes import tensors
+from pykittens.ir.peers import Peers
 from pykittens.runtime.arguments import check
 from tests import kernels_pipeline
 from tests.cases import CASES
@@ -251,7 +252,7 @@ def test_units_may_be_asked_for_in_parts(name):
 
 def test_a_multicast_tile_is_moved_in_shares():
     trace, table = traced(halves, np.zeros((64, 256), BF16), np.zeros((256, 256), BF16))
-    assert trace.lines[0].shared
+    assert trace.lines[0].peers == Peers(2)
     assert trace.lines[0].sides == (32, 64)
     # Two clusters for each of two columns of tasks; every tile of x once a cluster.
     assert asked(trace, table) == {("x", False): 2 * 64 * 256 * 2, ("out", True): 256 * 256 * 2}
