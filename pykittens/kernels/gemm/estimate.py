@@ -53,7 +53,7 @@ class Rates:
     strewn_sectors: float = 0.4
     apart_in_grid: float = 0.4
     side_by_side: float = 0.1
-    latency: float = 1400  # cycles until a stage that is requested begins to arrive
+    latency: float = 1800  # cycles until a stage that is requested begins to arrive
     # Cycles of a step of 128 bytes for each block that requests a row at a time, if rows start at 16 bytes.
     asked: float = 1.5
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
@@ -95,12 +95,13 @@ class Rates:
     idle: float = 0.058  # more time of memory if all blocks but one were idle
 
     passing: float = 1.1  # microseconds in which blocks of a split tile exchange sums
+    passing_in_clusters: float = 0.6  # more for blocks that share copies in clusters
     passed: float = 1.1e-6  # microseconds of a sum that is exchanged by all blocks
     split: float = 0.1  # the part by which the cache and the memory take longer for them
-    sent: float = 1.36e-4  # microseconds of a sum that a block of a cluster sends
+    sent: float = 1.2e-4  # microseconds of a sum that a block of a cluster sends
     added: float = 4.7e-5  # microseconds of a sum that a block adds
     gathered: float = (
-        0.11  # microseconds until blocks of a cluster have started, for each doubling of it
+        0.11  # microseconds until a cluster has started, for each doubling of its blocks
     )
     clustered: float = 0.05  # the part by which blocks of a cluster wait for each other
     reached: float = 0.91  # the part of the multiprocessors that larger clusters than two reach
@@ -311,7 +312,8 @@ def _passed(c: Config, r: Rates, tiles: int, products: int) -> float:
     sums = c.rows * c.cols * products * c.splits
     if c.exchanges:
         return r.sent * sums / c.splits * (1 - 1 / c.splits)
-    return r.passing + r.passed * tiles * sums + r.added * sums / min(c.splits, c.parts)
+    passing = r.passing + r.passing_in_clusters * (c.sharing > 1)
+    return passing + r.passed * tiles * sums + r.added * sums / min(c.splits, c.parts)
 
 
 def _copies(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
