@@ -21,6 +21,10 @@ class Peers:
         """What error texts call them."""
         return f"pk.peers({self.count}, step={self.step})"
 
+    def __bool__(self) -> bool:
+        """Whether a block has others in its group: a copy is no multicast copy otherwise."""
+        return self.count > 1
+
     def number(self, rank: Any) -> Any:
         """Which one of its group a block is: a number, or an array or an expression of one, as its rank is."""
         return rank // self.step % self.count
@@ -34,8 +38,7 @@ class Peers:
 def peers_of(call: Call, cluster: int) -> Peers | None:
     """The groups of blocks that share a multicast copy; None if a call is none."""
     given = call.args.get("multicast")
-    peers = Peers(cluster) if given is True else given or None
-    return peers if peers and peers.count > 1 else None
+    return Peers(cluster) if given is True else given or None
 
 
 def groups_of_peers(kernel: Kernel, pipeline: Pipeline) -> list[Peers]:

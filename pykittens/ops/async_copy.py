@@ -112,7 +112,7 @@ def _check_multicast(multicast: bool | Peers, rows: int, cluster: int) -> None:
             f"{describe(multicast)}",
             help="`count` times `step` divides the number of blocks of the cluster",
         )
-    elif multicast.count > 1 and rows % (8 * multicast.count):
+    elif rows % (8 * multicast.count):
         raise Mismatch(
             f"`multicast` must be among n blocks with `dst` a multiple of 8n rows, not {rows} rows among "
             f"{multicast.count}"
