@@ -178,10 +178,9 @@ def _copying(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
 
 def _sharing(configs: list[Config], shape: GemmShape, limits: Limits) -> Iterator[Config]:
     """The configurations with clusters of blocks that share copies, if rows start at small enough multiples."""
-    for c, (cluster, axis, across) in itertools.product(configs, SHARED):
-        # Where each row of a box lies in one line, blocks of a cluster wait for each other longer than sharing saves.
-        if c.exchanges or not 16 <= min(steps_of_rows(c, shape)) < LINE:
-            continue
+    # Where each row of a box lies in one line, blocks of a cluster wait for each other longer than sharing saves.
+    alone = [c for c in configs if not c.exchanges and 16 <= min(steps_of_rows(c, shape)) < LINE]
+    for c, (cluster, axis, across) in itertools.product(alone, SHARED):
         made = replace(c, cluster=cluster, cluster_axis=axis, across=across)
         # Each block copies as many rows of what they share, in units of eight.
         shares = zip((c.cols, c.rows), made.spread, strict=True)
