@@ -100,9 +100,7 @@ class Rates:
     split: float = 0.1  # the part by which the cache and the memory take longer for them
     sent: float = 1.2e-4  # microseconds of a sum that a block of a cluster sends
     added: float = 4.7e-5  # microseconds of a sum that a block adds
-    gathered: float = (
-        0.11  # microseconds until a cluster has started, for each doubling of its blocks
-    )
+    gathered: float = 0.11  # microseconds of a cluster's start, for each doubling of its blocks
     clustered: float = 0.05  # the part by which blocks of a cluster wait for each other
     reached: float = 0.91  # the part of the multiprocessors that larger clusters than two reach
 

@@ -27,7 +27,7 @@ from pykittens.targets.cuda.engines import (
     is_fenced,
     is_split,
 )
-from pykittens.targets.cuda.pipeline import mask_of, number_in
+from pykittens.targets.cuda.pipeline import RANK, mask_of
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.stages import awaits_pieces
 from pykittens.targets.cuda.sync import meet
@@ -84,7 +84,7 @@ def lower_load_async(e: CudaEmitter, call: Call) -> None:
     rows, number = tile.rows, Index(0)
     if peers := peers_of(call, e.kernel.cluster):  # each of them copies some of the rows
         rows //= peers.count
-        number = number_in(peers, e.kernel.cluster)
+        number = peers.number(RANK)
         function = f"multicast_box({mask_of(peers, e.kernel.cluster)}, "
     with _if_whole(e, call, copies.lower_load_async), e.one_thread():
         if acquire and e.arms_each_copy(acquire):

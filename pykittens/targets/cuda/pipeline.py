@@ -18,6 +18,8 @@ from pykittens.targets.target import Lowerings
 
 PIPELINE = Lowerings()
 
+RANK = Index("rank")  # the number of a block in its cluster
+
 
 @PIPELINE.lower(Acquire)
 def acquire(e: CudaEmitter, node: Acquire) -> None:
@@ -81,15 +83,9 @@ def wait_for_returns(e: CudaEmitter) -> None:
             e.line(f"barrier_wait({empty}, {position}.phase ^ 1{debug});")
 
 
-def number_in(peers: Peers, cluster: int) -> Index:
-    """Which of the blocks that share a copy this one is."""
-    number: Index = Index("rank") // peers.step
-    return number if peers.count * peers.step == cluster else number % peers.count
-
-
 def mask_of(peers: Peers, cluster: int) -> str:
     """The blocks that share a copy with this one, as bits."""
-    first = Index("rank") - number_in(peers, cluster) * peers.step
+    first = RANK - peers.number(RANK) * peers.step
     bits = sum(1 << rank for rank in peers.ranks(0))
     return str(bits) if peers.count == cluster else f"{bits} << ({first})"
 
