@@ -81,7 +81,10 @@ def shared_memory(pipelines: Sequence[Pipeline]) -> dict[Pipeline, Array]:
 
 
 class StageRing:
-    """A pipeline in one block: its stages and their barriers. Pipelines that share memory have one `memory`."""
+    """A pipeline in one block: its stages and their barriers. Pipelines that share memory have one `memory`.
+
+    writers: the numbers in the cluster of the blocks that write to its stages.
+    """
 
     def __init__(
         self,
@@ -91,10 +94,10 @@ class StageRing:
         memory: Array,
         block: int = 0,
         watch: Watcher = NOBODY,
-        writers: int = 1,
+        writers: Sequence[int] = (0,),
     ) -> None:
         self.pipeline, self.memory, self.watch, self.block = pipeline, memory, watch, block
-        self.drainers, self.released = drainers, [0] * pipeline.stages
+        self.drainers, self.writers, self.released = drainers, writers, [0] * pipeline.stages
         self.taken_over = False
         # The names of the tiles that each stage was filled as.
         self.views: dict[int, tuple[str, ...]] = {}
@@ -105,7 +108,7 @@ class StageRing:
                 Barrier(n, f"stage {i} of `{name}` to be {state}", watch, pipeline.loc)
                 for i in stages
             ]
-            for n, state in ((fillers, "full"), (drainers * writers, "free"))
+            for n, state in ((fillers, "full"), (drainers * len(writers), "free"))
         )
 
     def _tiles(self, stage: int) -> dict[str, SharedRegion]:
@@ -182,7 +185,7 @@ class Sent:
     value: Array
     sender: str
 
-    def read(self, rows: int, cols: int, fill: float) -> Array:
+    def view(self, rows: int, cols: int, fill: float) -> Array:
         return self.value
 
     def __str__(self) -> str:
@@ -211,6 +214,6 @@ class Copy:
         """Land: write the bytes, and let the barrier count them."""
         self.dst.watch.lands(self)
         with faults_at(self.call):
-            tile = self.src.read(self.rows, self.dst.cols, 0)
+            tile = self.src.view(self.rows, self.dst.cols, 0)
         self.dst.write(tile[self.first : self.first + self.dst.rows])
         self.barrier.land(self.bytes)

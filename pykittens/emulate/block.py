@@ -87,7 +87,7 @@ class BlockRun:
         self.rings = {}
         for p, groups in launch.peers.items():
             counts, at = (takers[p, "fill"], takers[p, "drain"]), (memory[p], self.number)
-            self.rings[p] = StageRing(p, *counts, *at, launch.watch, len(writers(groups, rank)))
+            self.rings[p] = StageRing(p, *counts, *at, launch.watch, writers(groups, rank))
         if any(p.reuse for p in kernel.pipelines):
             stages = (stage for ring in self.rings.values() for stage in ring.stages)
             tiles = (tile.memory for stage in stages for tile in stage.values())

@@ -44,7 +44,7 @@ from pykittens.ir.nodes import (
 )
 from pykittens.ir.op import Effects, Engine, Space
 from pykittens.ir.orders import decode
-from pykittens.ir.peers import Peers, peers_of, writers
+from pykittens.ir.peers import Peers, peers_of
 from pykittens.ir.stages import Acquire, GiveBack, Leave, Pipeline, Side
 from pykittens.ir.values import SharedTile, Value
 from pykittens.types.tiles import SCALAR
@@ -240,16 +240,16 @@ class Group:
     def release(self, node: GiveBack) -> None:
         if node.fences:
             self.watch.fences(self, ("shared",))
-        ranks = writers(self.launch.peers[node.pipeline], self.block.rank)
+        ring = self.block.rings[node.pipeline]
         for _ in range(node.count):
             number = self.released[node.pipeline]
             if self.taken[node.pipeline, "drain"] - number <= node.keep:
                 return
-            for rank in ranks:
+            for rank in ring.writers:
                 barrier = self.block.cluster[rank].rings[node.pipeline].barrier("fill", number)
                 self.signal(node, barrier)
                 barrier.arrive()
-            self.block.rings[node.pipeline].release(number)
+            ring.release(number)
             self.released[node.pipeline] = number + 1
 
     def wait_for_stores(self, node: WaitStores) -> Iterator[Wait]:

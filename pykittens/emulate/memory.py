@@ -162,13 +162,19 @@ class GlobalTile(ByIndex):
 
     def read(self, rows: int | None, cols: int, fill: float) -> Array:
         """The tile, or a vector if `rows` is None, with `fill` outside the tensor."""
-        box = self.box(rows or 1, cols)
-        self.watch.touches(self, box, Access.READ)
-        tile = box.of(self.array).copy()
-        if tile.shape != (rows or 1, cols):
-            part, tile = tile, np.full((rows or 1, cols), fill, self.array.dtype)
-            tile[box.of_tile] = part
+        tile = self.view(rows or 1, cols, fill)
+        tile = tile.copy() if tile.base is not None else tile
         return tile if rows is not None else tile[0]
+
+    def view(self, rows: int, cols: int, fill: float) -> Array:
+        """The tile as it is in the tensor, which later writes change; a new one if it reaches past an edge."""
+        box = self.box(rows, cols)
+        self.watch.touches(self, box, Access.READ)
+        tile = box.of(self.array)
+        if tile.shape != (rows, cols):
+            part, tile = tile, np.full((rows, cols), fill, self.array.dtype)
+            tile[box.of_tile] = part
+        return tile
 
     def write(self, value: Array, combine: Combine = None) -> None:
         """Write a tile or a vector; elements outside the tensor are dropped."""

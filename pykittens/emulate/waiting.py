@@ -20,7 +20,7 @@ from pykittens.ir.values import RegTile, Value
 MOST_ALIKE = 1000  # passes of a loop, with all other groups stopped
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Wait:
     """A wait of a group: whether the group may continue, and a description of the condition.
 

@@ -159,17 +159,25 @@ def _product_numpy(op: Op[Any], args: dict[str, Any]) -> Any:
     acc = args["acc"]
     if acc is None:
         return product
-    return converted(acc.astype(product.dtype, copy=False) + product, OF_NUMPY[acc.dtype])
+    product += acc.astype(product.dtype, copy=False)
+    return converted(product, OF_NUMPY[acc.dtype])
 
 
 ON_ONE_THREAD = 2**18  # multiplications up to which OpenBLAS uses one thread
 
 
 def _times(a: Any, b: Any) -> Any:
-    """a @ b, in slices of a small enough for one thread: if cores are busy, waking threads costs more than a tile."""
+    """a @ b, in slices small enough for one thread: if cores are busy, waking threads costs more than a tile."""
     (m, k), n = a.shape, b.shape[1]
-    rows = math.gcd(m, 1 << max(0, (ON_ONE_THREAD // (n * k)).bit_length() - 1))
-    return a @ b if rows == m else (a.reshape(m // rows, rows, k) @ b).reshape(m, n)
+    most = ON_ONE_THREAD // (k * min(m, n))
+    size = math.gcd(max(m, n), 1 << max(0, most.bit_length() - 1))
+    product = np.empty((m, n), a.dtype)
+    if m > n:
+        np.matmul(a.reshape(-1, size, k), b, out=product.reshape(-1, size, n))
+    else:
+        columns, out = (x.reshape(len(x), -1, size).swapaxes(0, 1) for x in (b, product))
+        np.matmul(a, columns, out=out)
+    return product
 
 
 def _operand(given: Any) -> Any:

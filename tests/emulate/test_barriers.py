@@ -15,7 +15,7 @@ from pykittens.ops.core import OPS
 from pykittens.types.dtypes import f32, int32
 
 
-def ring(stages=2, fillers=1, drainers=1, writers=1):
+def ring(stages=2, fillers=1, drainers=1, writers=(0,)):
     pipeline = Pipeline("ring", stages, {"a": st(f32, 16, 16), "i": st(int32, 16, 16)})
     memory = shared_memory([pipeline])[pipeline]
     return StageRing(pipeline, fillers, drainers, memory, writers=writers)
@@ -122,7 +122,7 @@ def test_a_stage_is_free_when_all_who_drain_it_gave_it_back_and_holds_poison_aga
 
 
 def test_a_stage_that_other_blocks_write_to_holds_poison_before_it_is_free():
-    made = ring(drainers=1, writers=2)
+    made = ring(drainers=1, writers=(0, 1))
     made.tiles(0)["a"].write(np.ones((16, 16)))
     give_back(made)
     assert not is_ready(made, "fill", 2)

@@ -42,19 +42,27 @@ class Initialized:
         self.kept = {names[n] for n in kept if n in names}
         # The most elements of each axis written at once.
         self.largest: dict[str, tuple[int, ...]] = {}
+        # The shared tiles that are written in part, and those that one access wrote whole.
         self.tiles: dict[SharedMemory, Mask] = {}
+        self.written: set[SharedMemory] = set()
         # Accesses by line and tensor: all, and those wholly outside the tensor.
         self.accesses: Counter[tuple[Call, str]] = Counter()
         self.outside: Counter[tuple[Call, str]] = Counter()
 
     def forget_shared(self) -> None:
         """Other blocks start, with empty shared memory."""
-        self.tiles = {}
+        self.tiles, self.written = {}, set()
 
     # -- shared memory -------------------------------------------------------------------------
 
     def shared(self, memory: SharedMemory, record: AccessRecord) -> None:
         """Shared memory is accessed."""
+        if memory in self.written:
+            return
+        is_whole = record.elements is None and record.region.covers(memory.whole)
+        if is_whole and record.access is Access.WRITE:
+            self.written.add(memory)
+            return
         mask = self.tiles.get(memory)
         if mask is None:
             mask = self.tiles[memory] = np.zeros((memory.type.rows, memory.type.cols), np.bool_)
@@ -83,6 +91,8 @@ class Initialized:
     def empties(self, regions: Sequence[SharedRegion]) -> None:
         """A stage has been released."""
         for region in regions:
+            assert region.memory is not None
+            self.written.discard(region.memory)
             if region.memory in self.tiles:
                 self.tiles[region.memory][...] = False
 

@@ -144,7 +144,7 @@ def compare(
     `meet` is called for each conflict, and with whether the two are ordered, so that only a fence is missing.
     """
     kept, joined = [], []
-    for old in _distinct(records, new):
+    for old in records:
         if not old.overlaps(new):
             if _is_at_the_same_time(old, new) and old.elements is not None:
                 joined.append(old)
@@ -266,7 +266,8 @@ class TensorShadow:
         for cell in self._cells(leading, new):
             # Records of elements are joined, each cell's with its own.
             own = new if new.elements is None else replace(new)
-            self.cells[cell] = compare(self.cells.get(cell, []), own, known, meet)
+            records = _distinct(self.cells.get(cell, []), own)
+            self.cells[cell] = compare(records, own, known, meet)
 
     def _cells(
         self, leading: tuple[int, ...], new: AccessRecord

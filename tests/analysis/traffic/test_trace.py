@@ -46,17 +46,17 @@ class Counter:
 
     def __init__(self, monkeypatch):
         self.counts = {}
-        read, write = GlobalTile.read, GlobalTile.write
+        view, write = GlobalTile.view, GlobalTile.write
 
-        def counted_read(tile, rows, cols, fill):
-            self.count(tile, (rows or 1, cols), False)
-            return read(tile, rows, cols, fill)
+        def counted_view(tile, rows, cols, fill):
+            self.count(tile, (rows, cols), False)
+            return view(tile, rows, cols, fill)
 
         def counted_write(tile, value, combine=None):
             self.count(tile, value.shape if value.ndim == 2 else (1, len(value)), True)
             write(tile, value, combine)
 
-        monkeypatch.setattr(GlobalTile, "read", counted_read)
+        monkeypatch.setattr(GlobalTile, "view", counted_view)
         monkeypatch.setattr(GlobalTile, "write", counted_write)
 
     def count(self, tile, shape, writes):
