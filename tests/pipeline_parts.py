@@ -140,7 +140,8 @@ class Program:
     team, groups, rows: the consumers and the rows of each. before, head, tail, after: their statements; head and tail
     are the body of the loop, and with `ahead` the head runs one step ahead of the tail. results: the register tiles
     whose sum goes out by `out`, in `out_stages` stages, `halves` at a time. order: of persistent tasks, None for a
-    grid. extents: rows of left tiles, columns of the output, k. steps: as an argument, None for what k needs.
+    grid. spread: the blocks of a cluster along the rows and the columns of the output. extents: rows of left tiles,
+    columns of the output, k. steps: as an argument, None for what k needs.
     """
 
     dtype: DType
@@ -162,11 +163,20 @@ class Program:
     out_by_hand: bool
     halves: bool
     order: str | None
-    cluster_axis: int | None
+    spread: tuple[int, int]
     extents: tuple[int, int, int]
     steps: int | None
     helpers: int  # warps of the role that stores and of the one in the middle
     reversed_roles: bool
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.spread[0] * self.spread[1]
+
+    @property
+    def is_spread_both_ways(self) -> bool:
+        return min(self.spread) > 1
 
     @property
     def all_rows(self) -> int:

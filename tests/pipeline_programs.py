@@ -40,6 +40,7 @@ Array = np.ndarray[Any, Any]
 ORDERS = ("row_major", "column_major", "supergroup(2)", "longest_first", "longest_first(2)")
 MOST_SHARED = 200 * 1024
 MOST_RINGS = 4
+SPREADS = ((1, 2), (2, 1), (2, 2), (1, 4), (4, 2))  # of clusters
 NONZERO = 4  # elements in a row of a right operand
 
 
@@ -152,8 +153,8 @@ class _Maker:
             self.rows *= 2
         # Each helper has as many parts of 16 rows.
         self.helpers = 1 if self.rows * self.groups // 16 % 2 else choose((1, 2))
-        self.cluster_axis = choose((0, 1)) if chance(0.15) else None
-        self.persistent = self.cluster_axis is not None or chance(0.6)
+        self.spread = choose(SPREADS) if chance(0.15) else (1, 1)
+        self.persistent = self.spread != (1, 1) or chance(0.6)
         self.tiles = rng.randint(1, 3)
         self.letters = iter("abcdefgjlmn")
         self.names = iter("pqruv")
@@ -187,7 +188,7 @@ class _Maker:
         )
 
     def tile(self, left: bool, by_hand: bool, through_middle: bool) -> Tile:
-        shared = self.cluster_axis == (1 if left else 0)
+        shared = self.spread[1 if left else 0] > 1
         if shared and not by_hand and self.chance(0.7):
             way = "multicast"
         elif self.chance(0.5):
@@ -318,7 +319,7 @@ class _Maker:
             ways.remove("reuse")
         else:
             ways += ["reuse"] * 4
-        if self.cluster_axis is not None:
+        if self.spread != (1, 1):
             ways.remove("flags")
         out = rng.choice(ways)
         dtype = out_dtype(out, rng.choice((f32, self.dtype)))
@@ -341,7 +342,7 @@ class _Maker:
         return Program(
             self.dtype, self.side, self.team, self.groups, self.rows, tuple(rings), self.tiles,
             *bodies, ahead, tuple(results), out, dtype, rng.choice((1, 2)), chance(self.by_hand),
-            halves, order, self.cluster_axis, extents, steps, self.helpers, chance(0.3),
+            halves, order, self.spread, extents, steps, self.helpers, chance(0.3),
         )  # fmt: skip
 
     def extent(self, unit: int, most: int) -> int:

@@ -49,7 +49,7 @@ class _Source:
         line("import pykittens as pk")
         line("")
         line("")
-        cluster = "(cluster=2)" if program.cluster_axis is not None else ""
+        cluster = f"(cluster={program.cluster})" if program.cluster > 1 else ""
         line(f"@pk.kernel{cluster}")
         with self.text.block(f"def program({', '.join(parameters(program))}):"):
             for ring in program.rings:
@@ -123,8 +123,11 @@ class _Source:
         if program.order is None:
             line(f"row, col = pk.grid(pk.cdiv(out.rows, {unit}), pk.cdiv(out.cols, {side}))")
         else:
-            axis = f", cluster_axis={program.cluster_axis}" if program.cluster_axis else ""
-            tiles = f"out.tiles({unit}, {side})"
+            down, across = program.spread
+            axis, tiles = ", cluster_axis=1" if across > 1 else "", f"out.tiles({unit}, {side})"
+            if program.is_spread_both_ways:
+                rows, cols = f"out.rows, {down * unit}", f"out.cols, {across * side}"
+                axis, tiles = "", f"({program.cluster}, pk.cdiv({rows}), pk.cdiv({cols}))"
             line(f"tasks = pk.persistent({tiles}, order=pk.{program.order}{axis})")
         if program.steps is None:
             line(f"steps = pk.cdiv({program.first.tensors[0]}.cols, {side})")
@@ -134,7 +137,12 @@ class _Source:
         if self.program.order is None:
             yield
             return
-        with self.text.block("for row, col in tasks:"):
+        both = self.program.is_spread_both_ways
+        with self.text.block(f"for {'rank, ' if both else ''}row, col in tasks:"):
+            if both:
+                down, across = self.program.spread
+                self.text.line(f"row = row * {down} + rank // {across}")
+                self.text.line(f"col = col * {across} + rank % {across}")
             yield
 
     # -- the roles before the consumers --------------------------------------------------------
@@ -211,7 +219,10 @@ class _Source:
                 with self.text.block("for i in pk.range(2):"):
                     line(f"pk.load_async({part}, {first}[{row} * 2 + i, {k}]{signal})")
             case "multicast":
-                line(f"pk.load_async({at}, {first}[{row}, {k}]{signal}, multicast=True)")
+                down, across = self.program.spread
+                peers = f"pk.peers({across})" if tile.left else f"pk.peers({down}, step={across})"
+                shared = peers if self.program.is_spread_both_ways else "True"
+                line(f"pk.load_async({at}, {first}[{row}, {k}]{signal}, multicast={shared})")
             case _:
                 line(f"pk.load_async({at}, {first}[{row}, {k}]{signal})")
 
