@@ -15,6 +15,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
+from gemm_report import part_of_fastest  # noqa: E402
 
 from pykittens.kernels.gemm.choose import candidates  # noqa: E402
 from pykittens.kernels.gemm.config import Config, GemmShape  # noqa: E402
@@ -45,11 +47,16 @@ SHORTEST = 0.1  # microseconds of an estimate without one of its costs
 
 @dataclass(frozen=True)
 class Measured:
-    """A shape, the limits of the GPU, and the microseconds of its candidates."""
+    """A shape, the limits of the GPU, and the microseconds of its candidates in each round."""
 
     shape: GemmShape
     limits: Limits
-    times: tuple[tuple[Config, float], ...]
+    rounds: dict[Config, Sequence[float]]
+
+    @cached_property
+    def times(self) -> tuple[tuple[Config, float], ...]:
+        """The candidates with their medians."""
+        return tuple((c, statistics.median(rounds)) for c, rounds in self.rounds.items())
 
     @property
     def best(self) -> float:
@@ -63,10 +70,10 @@ class Measured:
 
     def losses(self, rates: Rates) -> tuple[float, float]:
         """How much slower the pick is than the fastest, and the error of the estimate, both as logarithms."""
-        told = list(zip(self.errors(rates), (us for _, us in self.times), strict=True))
-        _, picked = min((error + math.log(us), us) for error, us in told)
-        near = [error**2 for error, us in told if us <= CLOSE * self.best]
-        return math.log(picked / self.best), math.sqrt(statistics.fmean(near))
+        told = list(zip(self.errors(rates), self.times, strict=True))
+        _, pick = min(((error + math.log(us), c) for error, (c, us) in told), key=lambda x: x[0])
+        near = [error**2 for error, (_, us) in told if us <= CLOSE * self.best]
+        return -math.log(part_of_fastest(self.rounds, pick)), math.sqrt(statistics.fmean(near))
 
 
 def read(paths: Sequence[Path]) -> list[Measured]:
@@ -80,10 +87,11 @@ def read(paths: Sequence[Path]) -> list[Measured]:
             if c.keys() <= names
         }
         shape = GemmShape(**row["shape"])
-        known = {configs[n]: us for n, us in row["us"].items() if n in configs}
-        times = tuple((c, known[c]) for c in candidates(shape, limits) if c in known)
-        if len(times) > 1:
-            found.append(Measured(shape, limits, times))
+        rounds = row.get("rounds", {n: [us, us] for n, us in row["us"].items()})
+        known = {configs[n]: rounds[n] for n in row["us"] if n in configs}
+        tried = {c: known[c] for c in candidates(shape, limits) if c in known}
+        if len(tried) > 1:
+            found.append(Measured(shape, limits, tried))
     return found
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from record import Row, heading, markdown
 
+T = TypeVar("T")
 KEY = ("section", "kind", "kernel", "shape", "protocol")  # equal for rows that measure the same
 SAME = ("card", "driver", "torch", "cuda", "rest")  # equal for runs that may be merged
 # The ratios of two runs confirm each other within this difference; burst repeats within 1%.
@@ -24,6 +26,17 @@ def geometric_mean(values: Iterable[float]) -> float:
     """The geometric mean of ratios."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs))
+
+
+def part_of_fastest(rounds: Mapping[T, Sequence[float]], pick: T) -> float:
+    """The speed of a pick beside that of the fastest configuration, from the times of the rounds of each.
+
+    Half of the rounds tell which is the fastest, and the other half how fast it is: of many that take equally long, the
+    fastest of all rounds is the luckiest.
+    """
+    halves = [{n: statistics.median(times[i::2]) for n, times in rounds.items()} for i in (0, 1)]
+    pairs = [(min(told, key=told.__getitem__), by) for told, by in (halves, halves[::-1])]
+    return geometric_mean(by[fastest] / by[pick] for fastest, by in pairs)
 
 
 def groups(rows: Sequence[Row], *by: str) -> dict[tuple[Any, ...], list[Row]]:

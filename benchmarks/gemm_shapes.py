@@ -26,6 +26,7 @@ import record  # noqa: E402
 import torch  # noqa: E402
 from gemm_measure import compared, compile_all, name_of, set_in, shape_of  # noqa: E402
 from gemm_problems import Data, Problem  # noqa: E402
+from gemm_report import part_of_fastest  # noqa: E402
 
 from pykittens.kernels.gemm import gemm  # noqa: E402
 from pykittens.kernels.gemm.choose import candidates  # noqa: E402
@@ -163,7 +164,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
     lines = []
     for name, group in groups.items():
         ratios = sorted(r["library_us"] / r["us"][r["pick"]] for r in group)
-        best = [min(r["us"].values()) / r["us"][r["pick"]] for r in group]
+        best = [part_of_fastest({n: r["rounds"][n] for n in r["us"]}, r["pick"]) for r in group]
         if ratios:
             low = ratios[int(0.01 * len(ratios))]
             several = any(len(r["us"]) > 1 for r in group)

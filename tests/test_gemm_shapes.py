@@ -93,6 +93,13 @@ def test_every_layout_is_measured_and_the_pick_told_beside_the_fastest(shapes):
     assert shapes.summary(rows).splitlines()[2].endswith("| - | - |")
 
 
+def test_the_fastest_by_half_of_the_rounds_is_timed_in_the_other_half(shapes):
+    rounds = {"pick": [10, 20, 10, 20], "lucky once": [5, 40, 5, 40], "slow": [30, 30, 30, 30]}
+    assert shapes.part_of_fastest(rounds, "pick") == pytest.approx((40 / 20) ** 0.5)
+    assert shapes.part_of_fastest(rounds, "slow") == pytest.approx((40 / 30 * 10 / 30) ** 0.5)
+    assert shapes.part_of_fastest({"pick": [10, 20]}, "pick") == 1
+
+
 def test_the_shape_that_programs_are_compiled_for_is_that_of_the_problem(shapes):
     import gemm_problems
 

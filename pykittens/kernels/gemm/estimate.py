@@ -54,8 +54,10 @@ class Rates:
     apart_in_grid: float = 0.4
     side_by_side: float = 0.1
     latency: float = 1800  # cycles until a stage that is requested begins to arrive
-    # Cycles of a step of 128 bytes for each block that requests a row at a time, if rows start at 16 bytes.
+    # Cycles of a step of 128 bytes for each block that requests a row at a time, if rows start at 16 bytes or a line
+    # has several, and the part of them by which memory takes longer.
     asked: float = 1.5
+    queued: float = 0.3
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp.
     lane_wait: float = 2470
@@ -133,6 +135,7 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
     power *= 1 + r.narrow / c.cols + r.moved * loaded / (c.rows * c.cols * c.depth)
     memory = _memory(c, s, r, parts, limits)
+    memory += r.queued * _asked(c, s, r, limits) * steps_of_part * -(-parts // blocks) / r.clock
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     outside = _outside(c, s) * steps / r.outside / r.clock
     visible = max(outside - r.hidden * longest, 0.0)
@@ -205,25 +208,25 @@ def _load(c: Config, s: GemmShape, r: Rates, loaded: float, waves: float, limits
     """Cycles of a stage, of which so many bytes in lines are loaded."""
     of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared * (1 + _strewn(c, s, r)))
     load = loaded * of_byte * (1 + r.split * c.sums_in_memory)
-    load += r.asked * _asked(c, s, limits) * c.depth / LINE
+    load += _asked(c, s, r, limits)
     # While one stage is multiplied, the others are on their way.
     return max(load, (r.latency + load) / (c.stages - 1), _by_lanes(c, s, r))
 
 
-def _asked(c: Config, s: GemmShape, limits: Limits) -> float:
-    """Requests for a row of both sides by blocks that load it at a time, if rows start at multiples of 16 bytes.
+def _asked(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
+    """Cycles of a stage in which blocks that load the same lines wait for each other.
 
-    They are answered one after another. Where a line has several rows, each block requests it several times, and some
-    are answered together.
+    Requests for a line are answered one after another, which takes time where rows start at 16 bytes, or a line has
+    several rows: each block requests it several times then, and some are answered together.
     """
     counts, lengths, turned = sides_in_tiles(c, s), extents(c, s), _turned(c, s)
     at_once, sides = limits.multiprocessors / c.splits, [0.0, 0.0]
     for axis, step in enumerate(steps_of_rows(c, s)):
-        if 16 <= step < SECTOR:
-            rows_of_line = max(LINE / (lengths[axis] * s.bytes), 1) if turned[axis] else 1
+        rows_of_line = max(LINE / (lengths[axis] * s.bytes), 1) if turned[axis] else 1
+        if step >= 16 and (step < SECTOR or rows_of_line > 1):
             blocks = min(at_once / counts[axis], counts[1 - axis])
             sides[axis] = blocks * math.sqrt(rows_of_line)
-    return sum(_shared(c, sides))
+    return r.asked * sum(_shared(c, sides)) * c.depth / LINE
 
 
 def _strewn(c: Config, s: GemmShape, r: Rates) -> float:
