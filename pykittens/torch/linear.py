@@ -82,19 +82,21 @@ def _recorded(
 
 def _setup(ctx: Any, args: tuple[Any, ...], result: Tensor) -> None:
     """Keeps an operand only for the gradient of the other."""
-    x, weight, *added, _, ctx.tune = args
-    ctx.shape, ctx.dtypes = weight.shape, [None if t is None else t.dtype for t in added]
-    for_x, for_weight = ctx.needs_input_grad[:2]
+    x, weight, bias, residual, _, tune = args
+    of_bias = None if bias is None else bias.dtype
+    of_residual = None if residual is None else residual.dtype
+    ctx.kept = weight.shape, of_bias, of_residual, tune
+    for_x, for_weight, *_ = ctx.needs_input_grad
     ctx.save_for_backward(x if for_weight else None, weight if for_x else None)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     for_x, for_weight, for_bias, for_residual = ctx.needs_input_grad[:4]
-    of_bias, of_residual = ctx.dtypes
+    shape, of_bias, of_residual, tune = ctx.kept
     return (
-        matmul(gradient, weight, tune=ctx.tune) if for_x else None,
-        gradient_of_left(gradient.mT, x.mT, ctx.shape, ctx.tune) if for_weight else None,
+        matmul(gradient, weight, tune=tune) if for_x else None,
+        gradient_of_left(gradient.mT, x.mT, shape, tune) if for_weight else None,
         stacked(gradient).sum(0, dtype=of_bias) if for_bias else None,
         gradient.to(of_residual) if for_residual else None,
         None,

@@ -192,7 +192,8 @@ class Operator:
         """The result of the operator, recorded by autograd or by a transform."""
         if _are_functorch_transforms_active():
             return self._transformed.apply(*args)
-        return (self._apply if are_wrapped(args) else self._apply_plain)(*args)
+        is_wrapped = are_wrapped(args[: len(self.names)])
+        return (self._apply if is_wrapped else self._apply_plain)(*args)
 
     def _forward(self, ctx: Any, *args: Any) -> Any:
         assert self.setup is not None, f"{self.function} has a backward and no setup"

@@ -86,9 +86,9 @@ def is_special(args: Sequence[Any]) -> bool:
     return any([isinstance(x, Tensor) and _is_special(x) for x in args])
 
 
-def are_wrapped(args: Sequence[Any]) -> bool:
-    """Whether an argument is a tensor that a transform has wrapped, which has ended or not."""
-    return any([isinstance(x, Tensor) and is_gradtrackingtensor(x) for x in args])
+def are_wrapped(tensors: Sequence[Any]) -> bool:
+    """Whether one of these tensors, of which some may be None, is wrapped by a transform, which has ended or not."""
+    return any([x is not None and is_gradtrackingtensor(x) for x in tensors])
 
 
 def _is_special(x: Tensor) -> bool:
