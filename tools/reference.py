@@ -23,7 +23,7 @@ WIDTH = 76  # of a line of code on the site
 # The names of the package that are no operations, by subject.
 NAMES = {
     "Kernels": "kernel function KernelFunction autotune check require static KernelError",
-    "Blocks and loops": "grid persistent resident overlap supergroup longest_first row_major column_major range",
+    "Blocks and loops": "grid persistent resident overlap supergroup longest_first row_major column_major peers range",
     "Roles": "producer consumers storer warpgroups warps homes in_turn",
     "Shared memory": "shared pipeline semaphore st sv publish",
     "Functions of tiles and vectors": "online_softmax normalize gelu rotary rotate_half rotate_pairs uniform "
