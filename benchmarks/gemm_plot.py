@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
-from gemm_report import geometric_mean, groups, ratios_of
+from gemm_report import groups, ratios_of
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
 from plot import hide_frame, plt, rule, write
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from statistics import geometric_mean, median
 from typing import Any, TypeVar
 
 from record import Row, heading, markdown
@@ -22,19 +21,13 @@ def ratios_of(row: Row) -> list[float]:
     return [run["ratio"] for run in row["runs"]] if "runs" in row else [row["ratio"]]
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    """The geometric mean of ratios."""
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
-
-
 def part_of_fastest(rounds: Mapping[T, Sequence[float]], pick: T) -> float:
     """The speed of a pick beside that of the fastest configuration, from the times of the rounds of each.
 
     Half of the rounds tell which is the fastest, and the other half how fast it is: of many that take equally long, the
     fastest of all rounds is the luckiest.
     """
-    halves = [{n: statistics.median(times[i::2]) for n, times in rounds.items()} for i in (0, 1)]
+    halves = [{n: median(times[i::2]) for n, times in rounds.items()} for i in (0, 1)]
     pairs = [(min(told, key=told.__getitem__), by) for told, by in (halves, halves[::-1])]
     return geometric_mean(by[fastest] / by[pick] for fastest, by in pairs)
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import math
 import random
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -149,11 +149,6 @@ def stratum(work: float) -> str:
     return f"from {low:.0e}"
 
 
-def mean(numbers: Sequence[float]) -> float:
-    """The geometric mean."""
-    return math.exp(statistics.fmean(map(math.log, numbers))) if numbers else math.nan
-
-
 def summary(rows: Sequence[dict[str, Any]]) -> str:
     """Ratios to the library, by strata, and of the pick to the fastest candidate."""
     groups: dict[str, list[dict[str, Any]]] = {"all": []}
@@ -168,8 +163,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
         if ratios:
             low = ratios[int(0.01 * len(ratios))]
             several = any(len(r["us"]) > 1 for r in group)
-            picks = [f"{x:.3f}" if several else "-" for x in (mean(best), min(best))]
-            numbers = (f"{x:.3f}" for x in (mean(ratios), low, ratios[0]))
+            picks = [f"{x:.3f}" if several else "-" for x in (geometric_mean(best), min(best))]
+            numbers = (f"{x:.3f}" for x in (geometric_mean(ratios), low, ratios[0]))
             lines.append((name, len(ratios), *numbers, *picks))
     heads = ("Operations", "Shapes", "To the library", "1%", "Least", "Pick to best", "Least")
     return record.markdown(heads, lines)

@@ -34,8 +34,8 @@ WIDEST = 256  # columns of a tile
 DEEPER = 96  # rows of a stage, of which lanes load so few pieces that they may be twice as long
 LONGEST = 256  # elements of a row of a stage, which may be as many rows of a box
 SHORT = 15  # tiles along the shorter side that are processed before the next along the other; of more, two bands
-# Clusters that share copies: their blocks, the axis of neighbours, and how many are neighbours along the other one.
-SHARED = ((2, 0, 1), (2, 1, 1), (4, 0, 1), (4, 1, 1), (4, 0, 2), (8, 0, 2), (8, 0, 4))
+# The tiles of clusters that share copies, along the rows and along the columns.
+SPREADS = ((2, 1), (1, 2), (4, 1), (1, 4), (2, 2), (4, 2), (2, 4))
 NARROW = 96  # columns of the tiles of a transposed product that has several side by side
 
 # A warp that multiplies alone reads all columns of B for its rows of A. With 16 rows per warp, shared memory would be
@@ -180,11 +180,13 @@ def _sharing(configs: list[Config], shape: GemmShape, limits: Limits) -> Iterato
     """The configurations with clusters of blocks that share copies, if rows start at small enough multiples."""
     # Where each row of a box lies in one line, blocks of a cluster wait for each other longer than sharing saves.
     alone = [c for c in configs if not c.exchanges and 16 <= min(steps_of_rows(c, shape)) < LINE]
-    for c, (cluster, axis, across) in itertools.product(alone, SHARED):
-        made = replace(c, cluster=cluster, cluster_axis=axis, across=across)
+    for c, (rows, cols) in itertools.product(alone, SPREADS):
         # Each block copies as many rows of what they share, in units of eight.
-        shares = zip((c.cols, c.rows), made.spread, strict=True)
-        if any(side % (8 * blocks) for side, blocks in shares) or made.exchanges:
+        if c.cols % (8 * rows) or c.rows % (8 * cols):
+            continue
+        across = cols if rows > 1 else 1
+        made = replace(c, cluster=rows * cols, cluster_axis=int(rows == 1), across=across)
+        if made.exchanges:
             continue
         blocks = work(made, shape)[0] * c.splits
         if c.splits == 1 or blocks <= blocks_at_once(made.cluster, limits):

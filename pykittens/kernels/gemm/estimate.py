@@ -128,14 +128,16 @@ def estimate(config: Config, shape: GemmShape, limits: Limits, rates: Rates = RA
     if c.vectors:
         return _by_vectors(c, s, r, limits)
     parts = tiles * c.splits
-    loaded, steps_of_part = _loaded(c, s, r), -(-steps // c.splits)
-    load = _load(c, s, r, loaded, parts / blocks, limits)
+    rounds, steps_of_part = -(-parts // blocks), -(-steps // c.splits)
+    loaded = _loaded(c, s, r)
+    asked = _asked(c, s, r, limits)
+    load = _load(c, s, r, loaded, parts / blocks, asked)
     tile = _tile(c, s, r, steps_of_part, load, parts / blocks)
-    compute = -(-parts // blocks) * tile / r.clock * (1 + r.clustered * (c.sharing > 1))
+    compute = rounds * tile / r.clock * (1 + r.clustered * (c.sharing > 1))
     power = 2 * s.batch * s.m * s.n * s.k * (1 + s.gated) / (r.power * (3 - s.bytes))
     power *= 1 + r.narrow / c.cols + r.moved * loaded / (c.rows * c.cols * c.depth)
     memory = _memory(c, s, r, parts, limits)
-    memory += r.queued * _asked(c, s, r, limits) * steps_of_part * -(-parts // blocks) / r.clock
+    memory += r.queued * asked * steps_of_part * rounds / r.clock
     longest = float((compute**9 + power**9 + memory**9) ** (1 / 9))
     outside = _outside(c, s) * steps / r.outside / r.clock
     visible = max(outside - r.hidden * longest, 0.0)
@@ -204,11 +206,11 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, load: float, waves: flo
     return steps * max(multiply, load) + r.tile + stored
 
 
-def _load(c: Config, s: GemmShape, r: Rates, loaded: float, waves: float, limits: Limits) -> float:
-    """Cycles of a stage, of which so many bytes in lines are loaded."""
+def _load(c: Config, s: GemmShape, r: Rates, loaded: float, waves: float, asked: float) -> float:
+    """Cycles of a stage, of which so many bytes in lines are loaded, and blocks wait `asked` cycles for each other."""
     of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared * (1 + _strewn(c, s, r)))
     load = loaded * of_byte * (1 + r.split * c.sums_in_memory)
-    load += _asked(c, s, r, limits)
+    load += asked
     # While one stage is multiplied, the others are on their way.
     return max(load, (r.latency + load) / (c.stages - 1), _by_lanes(c, s, r))
 
