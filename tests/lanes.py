@@ -52,6 +52,8 @@ BODIES = {
     "void store_matrix": "store_matrices(PARAMETERS);",
     "void barrier_init": "barrier_at(bar) = {(unsigned short)arrivals, (unsigned short)arrivals, 0};",
     "void barrier_arrive": "arrive(bar);",
+    "void barrier_arrive_copied": "arrive(bar);",
+    "void copy_piece": "std::memset(shared + to, 0, PIECE); std::memcpy(shared + to, from, bytes);",
     "void barrier_wait": "wait_for(bar, phase);",
     "void registers_up": "",
     "void registers_down": "",

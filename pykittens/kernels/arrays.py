@@ -240,19 +240,19 @@ class Arrays:
         return found is not None and reachable(found)
 
     def row_step(self, name: str) -> int:
-        """Bytes of which the places of an array's rows in memory are multiples, at most 128; 1 if it is unaligned."""
-        if not self.reachable(name):
-            return 1
+        """Bytes of which the places of an array's rows in memory are multiples: 16 to 128, or up to 8 if unaligned."""
+        most = LINE if self.reachable(name) else 8
         if name in self.made:
             made = self.made[name]
-            return math.gcd(LINE, made.seen[-1] * DTYPES[made.dtype].bytes)
+            return math.gcd(most, made.seen[-1] * DTYPES[made.dtype].bytes)
         size = self.found[name].itemsize
         if name in self.copies:
-            return math.gcd(LINE, self.copies[name][-1] * size)
+            return math.gcd(most, self.copies[name][-1] * size)
         x = describe(self.views[name])
         assert x is not None
         outer = zip(x.shape[:-1], x.strides[:-1], strict=True)
-        return math.gcd(LINE, *(stride * size for extent, stride in outer if extent > 1))
+        step = math.gcd(most, *(stride * size for extent, stride in outer if extent > 1))
+        return step if most == LINE else math.gcd(step, x.address)
 
     def _check_memory(self) -> None:
         out = self.found["out"]

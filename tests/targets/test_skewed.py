@@ -40,7 +40,7 @@ void __tsan_write_range(void* at, u64 bytes) { keep(at, bytes, true); }
 """
 HEADERS = "".join(
     files("pykittens.targets.cuda").joinpath(name).read_text()
-    for name in ("device.cuh", "skewed.cuh", "fills.cuh", "sm_80.cuh")
+    for name in ("device.cuh", "skewed.cuh", "sm_80.cuh", "fills.cuh")
 )
 MEMORY = {1: "unsigned char", 2: "unsigned short", 4: "float", 8: "i64"}
 COPIED = {1: "unsigned char", 2: "unsigned short", 4: "u32", 8: "u64"}

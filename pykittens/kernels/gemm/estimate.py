@@ -27,6 +27,8 @@ from pykittens.kernels.gemm.config import (
 from pykittens.kernels.limits import Limits
 from pykittens.kernels.lines import WIDEST
 
+LANES = 32  # of a warp
+NARROW = 4  # bytes of the narrowest pieces that lanes copy
 SECTOR = 32  # bytes that memory reads and writes at least
 UNALIKE = 4  # pieces of 16 bytes that a lane has in flight if they have several shifts
 SCHEDULERS = 4  # of a multiprocessor, among which its warps are divided
@@ -59,9 +61,11 @@ class Rates:
     asked: float = 1.5
     queued: float = 0.3
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
-    # scheduler for a piece of 16 bytes of each lane of a warp.
+    # scheduler for a piece of 16 bytes of each lane of a warp. Narrow pieces, of 4 or 8 bytes, land without a wait:
+    # cycles of a multiprocessor for each line of which an instruction reads a part.
     lane_wait: float = 2470
     lane_piece: float = 62
+    narrow_line: float = 5.5
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
     outside: float = 33.5
 
@@ -265,17 +269,22 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
 def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
     """Cycles in which lanes load what of a stage starts at any address."""
     most, all_together = loads_together(c, 1 + s.gated)
-    pieces, flights, are_alike = 0, 0, True
+    lines, pieces, flights, are_alike = 0.0, 0, 0, True
     for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), _turned(c, s), strict=True):
-        if step < 16:
-            own, row = -(-x * c.depth // (PIECE * c.loaders)), x * s.bytes if turned else c.depth
+        row = x * s.bytes if turned else c.depth
+        if NARROW <= step < 16:
+            together = min(LANES * step, row)
+            lines += x * c.depth / together * (1 + (together - step) / LINE)
+        elif step < NARROW:
+            own = -(-x * c.depth // (PIECE * c.loaders))
             # Where rows do not divide the lanes evenly, the pieces of a lane have several shifts.
             alike = PIECE * c.loaders % row == 0
             flights += -(-own // (most if alike else min(most, UNALIKE)))
             pieces, are_alike = pieces + own, are_alike and alike
     if are_alike and pieces <= all_together:
         flights = min(flights, 1)
-    return flights * r.lane_wait + pieces * r.lane_piece * -(-c.loaders // SCHEDULERS)
+    of_pieces = pieces * r.lane_piece * -(-c.loaders // SCHEDULERS)
+    return flights * r.lane_wait + of_pieces + lines * r.narrow_line
 
 
 def _turned(c: Config, s: GemmShape) -> tuple[bool, bool]:

@@ -13,7 +13,7 @@ from pykittens.ir.peers import peers_of
 from pykittens.ir.stages import Leave
 from pykittens.ir.structure import fetches_written
 from pykittens.ir.values import Global, SharedTile, SharedVector, TileRef
-from pykittens.targets.cuda import copies
+from pykittens.targets.cuda import copies, pipeline
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import (
     MAX_BOX_EXTENT,
@@ -24,12 +24,10 @@ from pykittens.targets.cuda.engines import (
     calls,
     copy_operands,
     edged_axes,
-    is_fenced,
     is_split,
 )
 from pykittens.targets.cuda.pipeline import RANK, mask_of
 from pykittens.targets.cuda.shared import shared_location
-from pykittens.targets.cuda.stages import awaits_pieces
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.debug_sites import check_access
 from pykittens.targets.index import Index, least
@@ -204,18 +202,11 @@ def _boxes_of(
 
 @BULK.lower(Leave)
 def leave_to_engines(e: CudaEmitter, node: Leave) -> None:
-    """Signal a full stage: the engine's copies arrive with their bytes; stores of lanes may need a fence first."""
-    full = e.full_barrier(node.acquire)
-    if e.team_lanes == 1:
-        if e.arms_each_copy(node.acquire):
-            e.line(f"barrier_arrive({full});")
-        return
-    if awaits_pieces(e.role, node.acquire, e.target):
-        e.line("copies_wait();")
-    if is_fenced(node.acquire.pipeline, e.fenced):
-        e.line("fence_async();")
-    e.line("__syncwarp();")
-    e.line(f"if (lane == 0) barrier_arrive({full});")
+    """Signal a full stage: the engine's copies arrive with their bytes."""
+    if e.team_lanes > 1:
+        pipeline.leave(e, node)
+    elif e.arms_each_copy(node.acquire):
+        e.line(f"barrier_arrive({e.full_barrier(node.acquire)});")
 
 
 @BULK.lower(WaitStores)

@@ -77,8 +77,10 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
         head += (
             f"combine_out<{op.capitalize()}, {shape}>" if op else f"{by_elements}<{shape}, {bits}>"
         )
-    operands = (matrix, shared) if stores else (shared, matrix)
-    e.line(f"{head}({', '.join(operands)}, {lanes});")
+    operands = ", ".join((*((matrix, shared) if stores else (shared, matrix)), lanes))
+    if head.startswith("copy_in_skewed") and tile.stage is not None:
+        head = f"if (!start_narrow<{shape}, {e.team.copy_threads}>({operands})) {head}"
+    e.line(f"{head}({operands});")
     if e.in_flight.get(call) is call:
         e.line(" ".join(f"{pieces}.keep();" for pieces in e.pieces))
         e.pieces.clear()

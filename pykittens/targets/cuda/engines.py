@@ -8,7 +8,8 @@ other blocks (`Engine.SEND`). The decisions in order:
 2. `Target.find` looks for a lowering in the target and then in its parents. The lowerings of Hopper (wgmma.py, bulk.py)
    decline for the same reasons, so that a call falls back to products of single warps (mma_sync.py, which declines
    dtypes that the tensor cores of a generation do not multiply) and to copies by lanes (copies.py), which move pieces
-   of 16 bytes if `moves_pieces`, pieces shifted out of aligned granules if `moves_granules`, else single elements.
+   of 16 bytes if `moves_pieces`, at other addresses narrow pieces or pieces shifted out of aligned granules if
+   `moves_granules`, else single elements.
 3. A copy of a tile that the edge of a window may cut is decided when the program runs (`is_split`): bulk.py writes
    both ways.
 4. Warps without a role of the warpgroup of producers and storers run a role that only copies, too (`can_share`).
@@ -274,10 +275,13 @@ def _accessed(call: Call, names: Iterable[str]) -> set[object]:
     return {_memory(x) for x in operands if isinstance(x, SharedTile)}
 
 
-def is_fenced(ring: Pipeline, fenced: set[object]) -> bool:
-    """Whether a fence comes before a role hands on a stage of a ring: for it, or for its memory outside of rings."""
+def is_fenced(ring: Pipeline, fenced: set[object], by_reader: bool = False) -> bool:
+    """Whether a fence comes before a role hands on a stage of a ring: for it, or for its memory outside of rings.
+
+    by_reader: those who read the stage have a fence of their own.
+    """
     outside = any(not isinstance(memory, Pipeline) for memory in fenced)
-    return outside or _first(ring) in fenced
+    return outside or (_first(ring) in fenced and not by_reader)
 
 
 def _memory(tile: SharedTile) -> object:

@@ -8,7 +8,8 @@ DEVICE u32 bytes_between(int low, int high) {
 }
 // How a tile lies in its matrix. INSIDE: all elements are there, and all granules around them are in the matrix. CUT: rows or
 // columns lie outside, but all granules around the others are in the matrix.
-enum Fit { EDGE, CUT, INSIDE };
+// STARTED: copies of narrow pieces are on their way.
+enum Fit { EDGE, CUT, INSIDE, STARTED };
 template <int ROWS, int COLS, class T> DEVICE Fit fit_of(const T* from, i64 stride, int row, int col, int rows, int cols) {
     const int first = max(row, 0), last = min(row + ROWS, rows) - 1, left = max(col, 0), right = min(col + COLS, cols);
     const u64 start = (u64)(from + (first * stride + left)), stop = (u64)(from + (last * stride + right));
@@ -89,13 +90,15 @@ template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T> struct InFlight
     template <Fit FIT> DEVICE Own<FIT> own() const { return Own<FIT>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread); }
     DEVICE InFlight(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread)
         : to(to), byte(byte), panel_bytes(panel_bytes), from(from), stride(stride), row(row), col(col), rows(rows), cols(cols), thread(thread) {
+        fit = STARTED;
+        if (start_narrow<ROWS, COLS, SWIZZLE, THREADS>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread)) return;
         fit = fit_of<ROWS, COLS>(from, stride, row, col, rows, cols);
         loaded = fit == INSIDE ? own<INSIDE>().load(x, 0) : fit == CUT ? own<CUT>().load(x, 0) : own<EDGE>().load(x, 0);
     }
     DEVICE void keep() {
         if (fit == INSIDE) {
             own<INSIDE>().keep(x, loaded, 0);
-        } else {
+        } else if (fit != STARTED) {
             const Own<EDGE> edge = own<EDGE>();
             edge.keep(x, loaded, 0);
             if (fit == EDGE) edge.keep_rest(edge.at);

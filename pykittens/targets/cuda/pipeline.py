@@ -9,7 +9,7 @@ from pykittens.ir.values import Scalar, SharedTile
 from pykittens.targets.clock_reads import seen
 from pykittens.targets.cuda.emitter import CudaEmitter
 from pykittens.targets.cuda.engines import by_lanes, calls, is_fenced
-from pykittens.targets.cuda.stages import fillings, stage_copies
+from pykittens.targets.cuda.stages import fences_copies, fillings, stage_copies
 from pykittens.targets.debug_sites import literal, wait_arguments
 from pykittens.targets.index import Index
 from pykittens.targets.lines import unrolled
@@ -38,6 +38,8 @@ def acquire(e: CudaEmitter, node: Acquire) -> None:
     )
     debug = wait_arguments(e, awaited, f"{position}.stage", phase)
     e.line(f"barrier_wait({ring}_{barrier} + 8 * {position}.stage, {phase}{debug});")
+    if side == "drain" and fences_copies(e.kernel, e.role, node.pipeline, e.target):
+        e.line("fence_async();")
     tiles = [
         f"{e.names(tile)} = {ring} + {node.pipeline.stage_bytes} * {position}.stage"
         + (f" + {offset}" if (offset := node.pipeline.tile_offset(field)) else "")
@@ -106,8 +108,11 @@ def is_full(e: CudaEmitter, call: Call) -> None:
 
 @PIPELINE.lower(Leave)
 def leave(e: CudaEmitter, node: Leave) -> None:
-    full = e.full_barrier(node.acquire)
-    each_lane, each_warp = fillings(e.role, node.acquire.pipeline, e.target)
+    """Signal a full stage. Those who read it fence the copies of lanes, which may still be on their way."""
+    full, ring = e.full_barrier(node.acquire), node.acquire.pipeline
+    each_lane, each_warp = fillings(e.role, ring, e.target)
+    if e.target.engines and is_fenced(ring, e.fenced, by_reader=each_lane):
+        e.line("fence_async();")
     if each_lane:
         e.line(f"barrier_arrive_copied({full});")
     if each_warp:

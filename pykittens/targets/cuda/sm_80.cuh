@@ -33,13 +33,17 @@ template <int STAGES> struct Turn {
 
 // -- cp.async -----------------------------------------------------------------
 
-// 16 bytes, of which the first `bytes` come from global memory and the rest are zero.
-DEVICE void copy_piece(u32 to, const void* from, u32 bytes) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory"); }
+// PIECE bytes, of which the first `bytes` come from global memory and the rest are zero.
+template <int PIECE> DEVICE void copy_piece(u32 to, const void* from, u32 bytes) {
+    const u64 at = (u64)__cvta_generic_to_global(from);
+    if constexpr (PIECE == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(at), "r"(bytes) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(to), "l"(at), "n"(PIECE), "r"(bytes) : "memory");
+}
 
-// What thread `thread` of THREADS does for each piece of 16 bytes of a tile; row and column of its first element.
+// What thread `thread` of THREADS does for each piece of PIECE bytes of a tile; row and column of its first element.
 // Where the pieces of a row divide the threads, a thread keeps its column.
-template <int ROWS, int COLS, int THREADS, int SIZE, class Move> DEVICE void each_piece(int thread, Move move) {
-    constexpr int PIECES = COLS * SIZE / 16, ELEMENTS = 16 / SIZE;
+template <int ROWS, int COLS, int THREADS, int SIZE, int PIECE = 16, class Move> DEVICE void each_piece(int thread, Move move) {
+    constexpr int PIECES = COLS * SIZE / PIECE, ELEMENTS = PIECE / SIZE;
     // On Hopper, the lanes that copy are those of roles with few registers.
 #if __CUDA_ARCH__ >= 900
     constexpr int AT_ONCE = 4;
@@ -53,35 +57,61 @@ template <int ROWS, int COLS, int THREADS, int SIZE, class Move> DEVICE void eac
         _Pragma("unroll 4") for (int i = thread; i < ROWS * PIECES; i += THREADS) move(i / PIECES, i % PIECES * ELEMENTS);
     }
 }
-// A tile of a tensor whose rows start at multiples of 16 bytes, to and from shared memory. Tiles start at multiples of
-// 16 columns, so no piece lies on both sides of column 0.
-template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
+DEVICE constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
+// A tile of a tensor whose rows start at multiples of PIECE bytes, and its first row too, to shared memory. The tile starts at
+// such a multiple, so no piece lies on both sides of column 0.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T, int PIECE = 16>
 DEVICE void start_copy(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
-    constexpr int PIECES = COLS * sizeof(T) / 16, ELEMENTS = 16 / sizeof(T), STEP = THREADS / (PIECES < THREADS ? PIECES : THREADS);
-    if constexpr (THREADS % PIECES == 0 && ROWS % STEP == 0) {
-        if (row >= 0 && row + ROWS <= rows && col >= 0 && col + COLS <= cols) {
-            // All of it is there. The swizzle repeats every 8 rows, so a lane has few places in a row, and its rows lie
-            // a fixed distance apart.
-            constexpr int TURNS = STEP < 8 ? 8 / STEP : 1;
-            const int r = thread / PIECES, c = thread % PIECES * ELEMENTS;
-            u32 at[TURNS];
-            UNROLL for (int i = 0; i < TURNS; ++i) at[i] = to + shared_at<SWIZZLE>(r + i * STEP, byte + c * sizeof(T), panel_bytes);
-            const char* next = (const char*)(from + (row + r) * stride + col + c);
-            const i64 step = STEP * stride * sizeof(T);
-            constexpr int TIMES = ROWS / STEP;
-            UNROLL for (int i = 0; i < TIMES; ++i) {
-                copy_piece(at[i % TURNS] + i / TURNS * TURNS * STEP * SWIZZLE, next, 16);
-                next += step;
+    constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / PIECE, ELEMENTS = PIECE / SIZE;
+    const auto bytes_at = [&](int c) { return col + c < 0 ? 0 : max(min(cols - col - c, ELEMENTS), 0) * SIZE; };
+    // A thread has some pieces of each STEP-th row.
+    constexpr int ACROSS = common_divisor(PIECES, THREADS), EACH = PIECES / ACROSS, STEP = THREADS / ACROSS, TIMES = (ROWS - 1) / STEP + 1;
+    if constexpr (STEP % 8 == 0 || 8 % STEP == 0) {
+        // The swizzle repeats every 8 rows, so a thread has few places in a row, and its rows lie a fixed distance apart.
+        constexpr int TURNS = STEP < 8 ? 8 / STEP : 1, AT_ONCE = TIMES < 4 ? TIMES : TURNS < 4 ? 4 : TURNS;
+        const int r = thread / ACROSS, c = thread % ACROSS * ELEMENTS;
+        const char* next = (const char*)(from + (row + r) * stride + col + c);
+        const i64 step = STEP * stride * SIZE;
+        // And if its pieces of a row lie whole panels apart, one of them tells where the others are.
+        constexpr int PANELS = ACROSS * PIECE % SWIZZLE ? 0 : ACROSS * PIECE / SWIZZLE, PLACES = PANELS ? 1 : EACH;
+        u32 at[TURNS][PLACES];
+        UNROLL for (int i = 0; i < TURNS; ++i) UNROLL for (int k = 0; k < PLACES; ++k)
+            at[i][k] = to + shared_at<SWIZZLE>(r + i * STEP, byte + (c + k * ACROSS * ELEMENTS) * SIZE, panel_bytes);
+        int bytes[EACH];
+        UNROLL for (int k = 0; k < EACH; ++k) bytes[k] = bytes_at(c + k * ACROSS * ELEMENTS);
+        const auto copy = [&](bool whole) {
+            NO_UNROLL for (int first = 0; first < TIMES; first += AT_ONCE) {
+                UNROLL for (int i = 0; i < AT_ONCE; ++i, next += step) UNROLL for (int k = 0; k < EACH; ++k) {
+                    if (ROWS % (STEP * AT_ONCE) && r + (first + i) * STEP >= ROWS) continue;
+                    const u32 place = at[i % TURNS][k % PLACES] + k * PANELS * panel_bytes + (first + i / TURNS * TURNS) * STEP * SWIZZLE;
+                    const bool is_there = whole || is_below(row + r + (first + i) * STEP, rows);
+                    copy_piece<PIECE>(place, next + k * ACROSS * PIECE, whole ? PIECE : is_there ? bytes[k] : 0);
+                }
             }
-            return;
-        }
+        };
+        if (row >= 0 && row + ROWS <= rows && col >= 0 && col + COLS <= cols) copy(true);
+        else copy(false);
+    } else {
+        each_piece<ROWS, COLS, THREADS, SIZE, PIECE>(thread, [&](int r, int c) {
+            const int bytes = is_below(row + r, rows) ? bytes_at(c) : 0;
+            copy_piece<PIECE>(to + shared_at<SWIZZLE>(r, byte + c * SIZE, panel_bytes), from + (row + r) * stride + col + c, bytes);
+        });
     }
-    each_piece<ROWS, COLS, THREADS, sizeof(T)>(thread, [&](int r, int c) {
-        const int left = cols - col - c;
-        const bool inside = row + r >= 0 && row + r < rows && col + c >= 0 && left > 0;
-        const u32 bytes = inside ? min(left, 16 / (int)sizeof(T)) * sizeof(T) : 0;
-        copy_piece(to + shared_at<SWIZZLE>(r, byte + c * sizeof(T), panel_bytes), inside ? from + (row + r) * stride + col + c : from, bytes);
-    });
+}
+// The same for rows that start at multiples of 8 or 4 bytes; false if they do not.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
+DEVICE bool start_narrow(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
+    thread = unknown(thread);
+    const u32 places = (u32)(u64)from | ((u32)stride | (u32)col) * (u32)sizeof(T);
+    if (places % 8 == 0) {
+        start_copy<ROWS, COLS, SWIZZLE, THREADS, T, 8>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
+        return true;
+    }
+    if constexpr (sizeof(T) <= 4) if (places % 4 == 0) {
+        start_copy<ROWS, COLS, SWIZZLE, THREADS, T, 4>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
+        return true;
+    }
+    return false;
 }
 template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
 DEVICE void copy_back(T* to, i64 stride, int row, int col, int rows, int cols, u32 from, u32 byte, u32 panel_bytes, int thread) {

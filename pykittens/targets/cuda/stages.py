@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from pykittens.ir.nodes import Block, Call, Kernel, Role, blocks, takes, walk
+from pykittens.ir.nodes import Block, Call, Kernel, Role, blocks, operands, takes, walk
 from pykittens.ir.op import Engine
 from pykittens.ir.peers import groups_of_peers, writers
 from pykittens.ir.stages import Acquire, Leave, Pipeline, Side
@@ -31,22 +31,29 @@ def _writes(role: Role) -> list[tuple[Call, Acquire]]:
 def fillings(role: Role, pipeline: Pipeline, target: Target) -> tuple[bool, bool]:
     """How a role fills stages: whether by copies whose end each lane signals, and whether in other ways.
 
-    An engine that reads a stage needs a fence after the copies, so lanes wait for them if there are engines.
+    Rows that start at any address are copied in one way or the other, which the program finds out.
     """
     writes = [call for call, stage in _writes(role) if stage.pipeline is pipeline]
-    by_pieces = [not target.engines and _starts_pieces(c) for c in writes]
-    return any(by_pieces), not all(by_pieces) or not by_pieces
+    started = [_starts(c) and by_lanes(role, c, target) for c in writes]
+    pieces = bool(writes) and all(started) and all(moves_pieces(c) for c in writes)
+    return any(started), bool(target.engines) or not pieces
 
 
-def awaits_pieces(role: Role, acquire: Acquire, target: Target) -> bool:
-    """Whether lanes wait for copies of theirs before they hand on a stage."""
-    writes = [call for call, stage in _writes(role) if stage is acquire]
-    return any(_starts_pieces(call) and by_lanes(role, call, target) for call in writes)
+def fences_copies(kernel: Kernel, role: Role, pipeline: Pipeline, target: Target) -> bool:
+    """Whether an engine of a role reads stages that lanes copy: after its wait for them, the role needs a fence."""
+    copied = any(fillings(r, pipeline, target)[0] for r in kernel.roles)
+    return copied and any(
+        target.carries(role, call) and x.stage.acquire.pipeline is pipeline
+        for call in calls(role)
+        if call.op.effects.engine is not None
+        for x in operands(call.args)
+        if isinstance(x, SharedTile) and x.stage is not None
+    )
 
 
-def _starts_pieces(call: Call) -> bool:
-    """Whether lanes that do a call start copies whose end they do not wait for."""
-    return call.op.effects.engine is Engine.COPY_IN and moves_pieces(call)
+def _starts(call: Call) -> bool:
+    """Whether lanes that do a call may start copies whose end they do not wait for."""
+    return call.op.effects.engine is Engine.COPY_IN and moves_granules(call)
 
 
 def arrivals(kernel: Kernel, pipeline: Pipeline, side: Side, target: Target) -> int:

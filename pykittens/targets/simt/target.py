@@ -16,7 +16,7 @@ from pykittens.targets.target import Lowerings, Target
 
 SIMT = Target(
     "simt",
-    headers=("device.cuh", "skewed.cuh", "fills.cuh", "math.cuh", "groups.cuh"),
+    headers=("device.cuh", "skewed.cuh", "math.cuh", "groups.cuh"),
     lowerings=Lowerings(
         CONVERT | CREATION | MAP | MASK | MEMORY | RANDOM | REDUCE | SCAN | SHAPE | SORT
     ),
