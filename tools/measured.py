@@ -22,7 +22,7 @@ ATTENTION = {
     ),
 }
 LENGTHS = ("16, 16, 768", "16, 16, 1536", "16, 16, 3072", "16, 16, 6144", "4, 16, 12288")
-PRODUCTS = "nvidia-h200-2026-11-22-gemm-burst"
+PRODUCTS = "nvidia-h200-2026-11-29-gemm-burst-fifth"
 
 LABEL, UNIT, HEIGHT, GAP = 290, 190, 22, 8  # pixels; UNIT: those of a ratio of 1
 
