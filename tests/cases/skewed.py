@@ -84,8 +84,11 @@ def _row_of_window(dtype: DType) -> Case:
     )
 
 
-def _stages(dtype: DType, cols: int) -> Case:
-    """Tiles through stages to other columns, all cut by edges at the end; the matrices have different pitches."""
+def _stages(dtype: DType, cols: int, step: int | None = None) -> Case:
+    """Tiles through stages to other columns, all cut by edges at the end; the matrices have different pitches.
+
+    step: bytes of which the rows of the first start at multiples; it ends in the middle of so many.
+    """
 
     @pk.kernel
     def stages(x, y):
@@ -110,11 +113,16 @@ def _stages(dtype: DType, cols: int) -> Case:
         moved[:, : width - cols] = x[:, cols:]
         return (moved[:, : width - 2],)
 
+    def matrix(rng: np.random.Generator) -> Array:
+        if step is None:
+            return numbers(rng, (height, width + 1), dtype)[:, 1:]
+        return numbers(rng, (height, 2 * cols + step // dtype.bytes), dtype)[:, :width]
+
     return Case(
-        f"skewed-stages-{dtype}-{cols}",
+        f"skewed-stages-{dtype}-{cols}" + (f"-by-{step}" if step else ""),
         ("load_async", "store_async"),
         stages,
-        lambda rng: [numbers(rng, (height, width + 1), dtype)[:, 1:]],
+        lambda rng: [matrix(rng)],
         (((height, width - 2), dtype),),
         reference,
     )
@@ -184,6 +192,8 @@ CASES += [
 ]
 CASES += [_parts(d) for d in (bf16, f32, int8, int64)]
 CASES += [_stages(d, n) for d in (bf16, f32, int8, int64) for n in (16, 64)]
+CASES += [_stages(d, 64, step) for d in (bf16, int8) for step in (4, 8)]
+CASES += [_stages(f32, 16, 8)]
 CASES += [_turned(d) for d in (bf16, f32, int8)]
 CASES += [_turned(d, n) for d, n in ((bf16, 8), (bf16, 16), (f32, 8), (int8, 1))]
 CASES += [_beside(d) for d in (bf16, f32, int8)]
