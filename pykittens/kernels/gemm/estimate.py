@@ -84,7 +84,8 @@ class Rates:
     part: float = 177  # cycles of a part of the columns that is stored
     store: float = 0.056  # cycles of an element that is stored
     line: float = 1.7  # cycles of a line of a row that is stored
-    lane_store: float = 0.135  # more if lanes store it, to rows at any address
+    # More if lanes store it, to rows at any address; less where rows are longer than a line, and have fewer ends.
+    lane_store: float = 0.14
     operand: float = 0.03  # more with operands of the epilogue or an activation
     turns: float = 0.026  # less if warpgroups store in turns, and the next tile hides it
     scales: float = 140  # cycles of a product that is scaled, beside its elements
@@ -204,7 +205,7 @@ def _tile(c: Config, s: GemmShape, r: Rates, steps: int, load: float, waves: flo
         multiply += r.pieces * (c.pieces * (1 + s.gated) - count)
     hidden = (r.turns if waves > 1 else -0.002) * c.turns
     of_element = r.store - hidden + r.operand * (s.activation or s.operands > 0)
-    of_element += r.lane_store * (s.out_step < 16)
+    of_element += r.lane_store * (s.out_step < 16) * LINE / max(_stored_row(c, s), LINE)
     stored = c.rows * c.cols * of_element + r.part * c.parts * (c.splits == 1)
     stored += r.line * _lines_stored(c, s)
     return steps * max(multiply, load) + r.tile + stored
@@ -244,9 +245,14 @@ def _strewn(c: Config, s: GemmShape, r: Rates) -> float:
     return r.apart_in_grid if c.exchanges else -r.side_by_side
 
 
+def _stored_row(c: Config, s: GemmShape) -> int:
+    """Bytes of a row of a part of an output tile, as it lies in memory."""
+    return (c.rows // c.consumers if c.swap else c.out_cols) * s.out_bytes
+
+
 def _lines_stored(c: Config, s: GemmShape) -> float:
     """Lines of memory in which the rows of the boxes of an output tile lie, each counted for each box."""
-    width = min((c.rows // c.consumers if c.swap else c.out_cols) * s.out_bytes, LINE)
+    width = min(_stored_row(c, s), LINE)
     crossed = 1 + max(width - s.out_step, 0) / LINE
     return c.rows * c.cols * s.out_bytes / width * crossed
 
