@@ -17,6 +17,7 @@ HOST = """
 #include <cstdint>
 #include <cstring>
 #define DEVICE static inline
+#define __CUDA_ARCH__ 900
 #define UNROLL
 #define NO_UNROLL
 typedef unsigned int u32; typedef unsigned long long u64; typedef long long i64;
@@ -39,14 +40,6 @@ extern "C" void in_{name}(
     for (int thread = 0; thread < {threads}; ++thread)
         start_copy<{shape}, {threads}, {type}>(0, byte, {panel}, from, stride, row, col, rows, cols, thread);
 }}
-extern "C" bool narrow_{name}(
-        unsigned char* shared, u32 byte, const {type}* from, i64 stride, int row, int col, int rows, int cols) {{
-    memory = shared;
-    bool started = true;
-    for (int thread = 0; thread < {threads}; ++thread)
-        started &= start_narrow<{shape}, {threads}>(0, byte, {panel}, from, stride, row, col, rows, cols, thread);
-    return started;
-}}
 extern "C" void out_{name}(
         unsigned char* shared, u32 byte, {type}* to, i64 stride, int row, int col, int rows, int cols) {{
     memory = shared;
@@ -54,7 +47,19 @@ extern "C" void out_{name}(
         copy_back<{shape}, {threads}, {type}>(to, stride, row, col, rows, cols, 0, byte, {panel}, thread);
 }}
 """
+NARROW = """
+extern "C" bool narrow_{most}_{name}(
+        unsigned char* shared, u32 byte, const {type}* from, i64 stride, int row, int col, int rows, int cols) {{
+    memory = shared;
+    bool started = true;
+    for (int thread = 0; thread < {threads}; ++thread)
+        started &= start_narrow<{shape}, {threads}, {most}>(
+            0, byte, {panel}, from, stride, row, col, rows, cols, thread);
+    return started;
+}}
+"""
 TYPES = {1: "unsigned char", 2: "unsigned short", 4: "u32", 8: "u64"}
+MOST = (1, 4)  # pieces for which a thread has registers
 # Rows, columns of the tile, bytes of an element, threads, columns of the tile it is a view of.
 TILES = {
     "usual": (128, 64, 2, 32, 64),
@@ -80,14 +85,16 @@ def library(tmp_path_factory):
         HEADER.index("// What thread `thread`") : HEADER.index("// -- products of a warp")
     ]
     entries = [
-        ENTRY.format(
+        text.format(
             name=name,
+            most=most,
             type=TYPES[size],
             threads=threads,
             shape=f"{rows}, {cols}, {swizzle_for(owner, size)}",
             panel=rows * swizzle_for(owner, size),
         )
         for name, (rows, cols, size, threads, owner) in TILES.items()
+        for text, most in ((ENTRY, 0), *((NARROW, most) for most in MOST))
     ]
     (folder / "pieces.cpp").write_text(HOST + place + moves + "".join(entries))
     options = ["-std=c++17", "-O1", "-fwrapv", "-shared", "-fPIC", "-w"]
@@ -168,11 +175,12 @@ def test_pieces_land_where_the_layout_says_and_come_back(library, name, place):
 
 
 @pytest.mark.parametrize("unit", [8, 4])
+@pytest.mark.parametrize("most", MOST)
 @pytest.mark.parametrize("name", TILES)
 @pytest.mark.parametrize("place", PLACES)
-def test_narrow_pieces_land_where_the_layout_says(library, name, place, unit):
+def test_narrow_pieces_land_where_the_layout_says(library, name, place, most, unit):
     case = Landing(name, place, max(unit, TILES[name][2]))
-    narrow = getattr(library, f"narrow_{name}")
+    narrow = getattr(library, f"narrow_{most}_{name}")
     narrow.restype = ctypes.c_bool
     assert case.call(narrow, case.tensor)
     case.check()
@@ -181,7 +189,7 @@ def test_narrow_pieces_land_where_the_layout_says(library, name, place, unit):
 @pytest.mark.parametrize("name", [n for n, tile in TILES.items() if tile[2] <= 2])
 def test_rows_at_other_addresses_are_not_copied_by_narrow_pieces(library, name):
     case = Landing(name, (0, 0), 2)
-    narrow = getattr(library, f"narrow_{name}")
+    narrow = getattr(library, f"narrow_4_{name}")
     narrow.restype = ctypes.c_bool
     assert not case.call(narrow, case.tensor)
     assert (case.shared == 0x55).all()

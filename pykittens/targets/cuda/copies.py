@@ -8,7 +8,12 @@ from pykittens.ir.nodes import Call
 from pykittens.ir.op import Engine
 from pykittens.targets.address import TileAddress
 from pykittens.targets.cuda.emitter import CudaEmitter
-from pykittens.targets.cuda.engines import copy_operands, moves_granules, moves_pieces
+from pykittens.targets.cuda.engines import (
+    copy_operands,
+    moves_granules,
+    moves_narrowly,
+    moves_pieces,
+)
 from pykittens.targets.cuda.shared import shared_location
 from pykittens.targets.cuda.sync import meet
 from pykittens.targets.cuda.warp_assignment import pieces_in_flight
@@ -78,8 +83,8 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
             f"combine_out<{op.capitalize()}, {shape}>" if op else f"{by_elements}<{shape}, {bits}>"
         )
     operands = ", ".join((*((matrix, shared) if stores else (shared, matrix)), lanes))
-    if head.startswith("copy_in_skewed") and tile.stage is not None:
-        head = f"if (!start_narrow<{shape}, {e.team.copy_threads}>({operands})) {head}"
+    if head.startswith("copy_in_skewed") and moves_narrowly(call):
+        head = f"if (!start_narrow<{shape}, {threads}>({operands})) {head}"
     e.line(f"{head}({operands});")
     if e.in_flight.get(call) is call:
         e.line(" ".join(f"{pieces}.keep();" for pieces in e.pieces))

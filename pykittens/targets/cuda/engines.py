@@ -168,6 +168,13 @@ def moves_granules(call: Call) -> bool:
     return whole and call.args.get("op") is None and not ref.first.is_strided
 
 
+def moves_narrowly(call: Call) -> bool:
+    """Whether lanes copy a tile to a stage in pieces of 4 or 8 bytes if its rows start at such; a row alone has few."""
+    tile, _ = copy_operands(call)
+    into_stage = call.op.effects.engine is Engine.COPY_IN and tile.stage is not None
+    return into_stage and tile.rows > 1 and moves_granules(call) and not moves_pieces(call)
+
+
 def rows_between(tile: SharedTile, threads: int) -> int | None:
     """Rows between the pieces of a lane if all of them have one skew and one place of the swizzle (skewed.cuh)."""
     pieces, size = tile.cols * tile.dtype.bytes // 16, tile.dtype.bytes

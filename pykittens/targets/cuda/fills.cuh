@@ -91,7 +91,7 @@ template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T> struct InFlight
     DEVICE InFlight(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread)
         : to(to), byte(byte), panel_bytes(panel_bytes), from(from), stride(stride), row(row), col(col), rows(rows), cols(cols), thread(thread) {
         fit = STARTED;
-        if (start_narrow<ROWS, COLS, SWIZZLE, THREADS>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread)) return;
+        if (ROWS > 1 && start_narrow<ROWS, COLS, SWIZZLE, THREADS, ROWS>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread)) return;
         fit = fit_of<ROWS, COLS>(from, stride, row, col, rows, cols);
         loaded = fit == INSIDE ? own<INSIDE>().load(x, 0) : fit == CUT ? own<CUT>().load(x, 0) : own<EDGE>().load(x, 0);
     }

@@ -59,14 +59,14 @@ template <int ROWS, int COLS, int THREADS, int SIZE, int PIECE = 16, class Move>
 }
 DEVICE constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
 // A tile of a tensor whose rows start at multiples of PIECE bytes, and its first row too, to shared memory. The tile starts at
-// such a multiple, so no piece lies on both sides of column 0.
-template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T, int PIECE = 16>
+// such a multiple, so no piece lies on both sides of column 0. LEAN: places are computed for each piece, not held in registers.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T, int PIECE = 16, bool LEAN = false>
 DEVICE void start_copy(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
     constexpr int SIZE = sizeof(T), PIECES = COLS * SIZE / PIECE, ELEMENTS = PIECE / SIZE;
     const auto bytes_at = [&](int c) { return col + c < 0 ? 0 : max(min(cols - col - c, ELEMENTS), 0) * SIZE; };
     // A thread has some pieces of each STEP-th row.
     constexpr int ACROSS = common_divisor(PIECES, THREADS), EACH = PIECES / ACROSS, STEP = THREADS / ACROSS, TIMES = (ROWS - 1) / STEP + 1;
-    if constexpr (STEP % 8 == 0 || 8 % STEP == 0) {
+    if constexpr (!LEAN && (STEP % 8 == 0 || 8 % STEP == 0)) {
         // The swizzle repeats every 8 rows, so a thread has few places in a row, and its rows lie a fixed distance apart.
         constexpr int TURNS = STEP < 8 ? 8 / STEP : 1, AT_ONCE = TIMES < 4 ? TIMES : TURNS < 4 ? 4 : TURNS;
         const int r = thread / ACROSS, c = thread % ACROSS * ELEMENTS;
@@ -98,17 +98,23 @@ DEVICE void start_copy(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 str
         });
     }
 }
-// The same for rows that start at multiples of 8 or 4 bytes; false if they do not.
-template <int ROWS, int COLS, int SWIZZLE, int THREADS, class T>
+// The same for rows that start at multiples of 8 or 4 bytes; false if they do not. MOST: pieces of 16 bytes for which a thread
+// has registers. Before Hopper it shares them with those who multiply.
+template <int ROWS, int COLS, int SWIZZLE, int THREADS, int MOST, class T>
 DEVICE bool start_narrow(u32 to, u32 byte, u32 panel_bytes, const T* from, i64 stride, int row, int col, int rows, int cols, int thread) {
+#if __CUDA_ARCH__ >= 900
+    constexpr bool LEAN = MOST < 2;
+#else
+    constexpr bool LEAN = true;
+#endif
     thread = unknown(thread);
     const u32 places = (u32)(u64)from | ((u32)stride | (u32)col) * (u32)sizeof(T);
     if (places % 8 == 0) {
-        start_copy<ROWS, COLS, SWIZZLE, THREADS, T, 8>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
+        start_copy<ROWS, COLS, SWIZZLE, THREADS, T, 8, LEAN>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
         return true;
     }
     if constexpr (sizeof(T) <= 4) if (places % 4 == 0) {
-        start_copy<ROWS, COLS, SWIZZLE, THREADS, T, 4>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
+        start_copy<ROWS, COLS, SWIZZLE, THREADS, T, 4, LEAN>(to, byte, panel_bytes, from, stride, row, col, rows, cols, thread);
         return true;
     }
     return false;

@@ -14,6 +14,7 @@ from pykittens.targets.cuda.engines import (
     calls,
     copy_operands,
     moves_granules,
+    moves_narrowly,
     moves_pieces,
     rows_between,
 )
@@ -53,7 +54,8 @@ def fences_copies(kernel: Kernel, role: Role, pipeline: Pipeline, target: Target
 
 def _starts(call: Call) -> bool:
     """Whether lanes that do a call may start copies whose end they do not wait for."""
-    return call.op.effects.engine is Engine.COPY_IN and moves_granules(call)
+    is_copy = call.op.effects.engine is Engine.COPY_IN
+    return is_copy and (moves_pieces(call) or moves_narrowly(call))
 
 
 def arrivals(kernel: Kernel, pipeline: Pipeline, side: Side, target: Target) -> int:
