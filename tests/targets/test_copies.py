@@ -252,7 +252,7 @@ def test_an_engine_sees_what_lanes_have_copied():
     """Copies of lanes arrive, and then a fence orders them before the engine that stores the stage."""
     x = np.zeros((3, 128, 128), BF16)
     text = body(windowed.source(x, x.copy(), 0, 64, axis=1))
-    order = re.findall(r"(start_copy|barrier_\w+|fence_async|__syncwarp|move_box_out\w*)[(<]", text)
+    order = re.findall(r"(start_copy|barrier_\w+|fence_async|__syncwarp)[(<]", text)
     start = order.index("start_copy")
     wanted = [
         "barrier_arrive_copied",

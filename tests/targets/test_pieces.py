@@ -118,10 +118,8 @@ class Landing:
 
     def __init__(self, name, place, unit=16):
         rows, cols, size, _, owner = TILES[name]
-        dtype, self.layout = (
-            np.dtype(f"u{size}"),
-            SharedLayout(swizzle_for(owner, size), rows, size),
-        )
+        dtype = np.dtype(f"u{size}")
+        self.layout = SharedLayout(swizzle_for(owner, size), rows, size)
         height, width = 3 * rows - 5, 3 * cols - 3
         self.stride = -(-width * size // 16) * 16 // size + unit % 16 // size
         raw = aligned(height * self.stride + unit % 16 // size, dtype)

@@ -33,9 +33,7 @@ CLOSE = 32  # configurations of which each way to read fewer lines is a candidat
 WIDEST = 256  # columns of a tile
 DEEPER = 96  # rows of a stage, of which lanes load so few pieces that they may be twice as long
 LONGEST = 256  # elements of a row of a stage, which may be as many rows of a box
-LARGEST_BESIDE_LOADS = (
-    64 * 320
-)  # sums of a warpgroup whose registers suffice beside those of lanes that load
+BESIDE_LOADS = 64 * 320  # sums of a warpgroup whose registers suffice beside lanes that load
 SHORT = 15  # tiles along the shorter side that are processed before the next along the other; of more, two bands
 # The tiles of clusters that share copies, along the rows and along the columns.
 SPREADS = ((2, 1), (1, 2), (4, 1), (1, 4), (2, 2), (4, 2), (2, 4))
@@ -160,7 +158,7 @@ def _reaching(configs: list[Config], shape: GemmShape) -> Iterator[Config]:
     for copied in _some(apart):
         for c in configs:
             loads = len(copied) < len(apart)
-            if loads and c.rows // c.consumers * c.cols * (1 + shape.gated) > LARGEST_BESIDE_LOADS:
+            if loads and c.rows // c.consumers * c.cols * (1 + shape.gated) > BESIDE_LOADS:
                 continue
             yield (made := replace(c, copied=copied))
             more = replace(made, loaders=2 * made.loaders)

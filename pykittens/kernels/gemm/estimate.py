@@ -26,8 +26,8 @@ from pykittens.kernels.gemm.config import (
 )
 from pykittens.kernels.limits import Limits
 from pykittens.kernels.lines import WIDEST
+from pykittens.types.layouts import LANES
 
-LANES = 32  # of a warp
 NARROW = 4  # bytes of the narrowest pieces that lanes copy
 SECTOR = 32  # bytes that memory reads and writes at least
 UNALIKE = 4  # pieces of 16 bytes that a lane has in flight if they have several shifts

@@ -83,7 +83,7 @@ def _copy(e: CudaEmitter, call: Call, by_pieces: str, by_elements: str) -> None:
             f"combine_out<{op.capitalize()}, {shape}>" if op else f"{by_elements}<{shape}, {bits}>"
         )
     operands = ", ".join((*((matrix, shared) if stores else (shared, matrix)), lanes))
-    if head.startswith("copy_in_skewed") and moves_narrowly(call):
+    if moves_narrowly(call) and call not in e.in_flight:
         head = f"if (!start_narrow<{shape}, {threads}>({operands})) {head}"
     e.line(f"{head}({operands});")
     if e.in_flight.get(call) is call:
