@@ -294,6 +294,9 @@ def _ways(c: Config, shape: GemmShape, limits: Limits) -> Iterator[Config]:
         yield replace(c, out_stages=2, turns=True)
     elif shape.gated and (c.rows, c.cols) == (128, 128) and shape.out_bytes <= 2:
         yield replace(c, out_cols=c.cols, turns=True)
+    wide = 2 * LINE // shape.out_bytes  # columns of two lines: lanes store longer rows faster
+    if shape.out_step < 16 and c.cols % wide == 0 and not (c.swap or loads or shape.blocks):
+        yield replace(c, out_cols=wide, out_stages=1)
     yield c
     yield from _split(c, piece, shape, limits)
 

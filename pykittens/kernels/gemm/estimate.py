@@ -62,10 +62,13 @@ class Rates:
     queued: float = 0.3
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp. Narrow pieces, of 4 or 8 bytes, land without a wait:
-    # cycles of a multiprocessor for each line of which an instruction reads a part.
+    # cycles of a multiprocessor for each line of which an instruction reads a part, those two loaders of a scheduler
+    # save of them, and the part of the stage's time from the L2 cache that is added.
     lane_wait: float = 2470
     lane_piece: float = 62
-    narrow_line: float = 5.5
+    narrow_line: float = 4.2
+    narrow_less: float = 0.3
+    narrow_beside: float = 0.5
     # Rows of 128 bytes outside of their tensor that all multiprocessors together fill per cycle.
     outside: float = 33.5
 
@@ -216,8 +219,11 @@ def _load(c: Config, s: GemmShape, r: Rates, loaded: float, waves: float, asked:
     of_byte = math.hypot(1 / r.cache, min(waves, 1) / r.shared * (1 + _strewn(c, s, r)))
     load = loaded * of_byte * (1 + r.split * c.sums_in_memory)
     load += asked
+    pieces, narrow = _by_lanes(c, s, r)
+    if narrow:
+        load = max(load, narrow + r.narrow_beside * load)
     # While one stage is multiplied, the others are on their way.
-    return max(load, (r.latency + load) / (c.stages - 1), _by_lanes(c, s, r))
+    return max(load, (r.latency + load) / (c.stages - 1), pieces + narrow)
 
 
 def _asked(c: Config, s: GemmShape, r: Rates, limits: Limits) -> float:
@@ -272,8 +278,8 @@ def _loaded(c: Config, s: GemmShape, r: Rates) -> float:
     return sum(_shared(c, sides)) * c.depth
 
 
-def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
-    """Cycles in which lanes load what of a stage starts at any address."""
+def _by_lanes(c: Config, s: GemmShape, r: Rates) -> tuple[float, float]:
+    """Cycles in which lanes load what of a stage starts at any address: pieces that they shift, and narrow ones."""
     most, all_together = loads_together(c, 1 + s.gated)
     lines, pieces, flights, are_alike = 0.0, 0, 0, True
     for x, step, turned in zip(c.sides(s.gated), steps_of_rows(c, s), _turned(c, s), strict=True):
@@ -290,7 +296,8 @@ def _by_lanes(c: Config, s: GemmShape, r: Rates) -> float:
     if are_alike and pieces <= all_together:
         flights = min(flights, 1)
     of_pieces = pieces * r.lane_piece * -(-c.loaders // SCHEDULERS)
-    return flights * r.lane_wait + of_pieces + lines * r.narrow_line
+    of_line = r.narrow_line - r.narrow_less * (c.loaders > SCHEDULERS)
+    return flights * r.lane_wait + of_pieces, lines * of_line
 
 
 def _turned(c: Config, s: GemmShape) -> tuple[bool, bool]:
