@@ -112,6 +112,21 @@ def test_narrow_parts_are_stored_two_at_a_time_unless_that_takes_a_stage():
     assert seen == {1, 2}
 
 
+def test_lanes_store_rows_of_two_lines_where_the_copy_engine_reaches_none():
+    for out_bytes, wide in ((1, 256), (2, 128)):
+        shape = GemmShape(5000, 5000, 100, out_bytes=out_bytes)
+        for out_step, is_offered in ((out_bytes, True), (16, False)):
+            offered = candidates(replace(shape, out_step=out_step), LIMITS["sm_90a"])
+            assert any(c.out_cols == wide for c in offered if not c.swap) is is_offered
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_tiles_of_any_width_are_split(swap):
+    offered = candidates(GemmShape(440, 440, 12224), LIMITS["sm_90a"])
+    split = {c.cols for c in offered if c.splits > 1 and c.swap is swap}
+    assert {96, 112, 144, 192, 256} <= split
+
+
 def test_transposed_products_with_operands_leave_registers_to_load_them():
     for shape in (GemmShape(250, 8192, 8192, operands=2), GemmShape(240, 28672, 4096, operands=1)):
         offered = candidates(shape, LIMITS["sm_90a"])

@@ -20,6 +20,7 @@ from tests.tiers import halved
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMALL = Config(64, 32, stages=2, consumers=1, out_cols=32)
 SWAP = replace(SMALL, swap=True)
+WIDE = Config(128, 128, stages=3, out_cols=128)  # lanes store rows of two lines
 GATED = {"gate": "bf16", "residual": "bf16", "bias": "f32", "row_scale": "f32"}
 
 LAYOUTS = {
@@ -50,7 +51,7 @@ def test_an_input_may_lie_in_any_way(array, layout, config):
     assert fault_of(problem) == ""
 
 
-@pytest.mark.parametrize("config", [SMALL, SWAP], ids=["plain", "swap"])
+@pytest.mark.parametrize("config", [SMALL, SWAP, WIDE], ids=["plain", "swap", "wide"])
 @pytest.mark.parametrize("layout", [x for x in LAYOUTS if x != "repeated"])
 def test_an_output_may_lie_in_any_way_and_nothing_round_it_is_written(layout, config):
     problem = Problem(70, 90, 75, out=True, layouts={"out": LAYOUTS[layout]}, config=config)

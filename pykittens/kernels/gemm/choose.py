@@ -201,7 +201,7 @@ def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
     sides = itertools.product((True, False), (1, 2, 4), (PIECE, 2 * PIECE, 4 * PIECE))
     for swap, each, depth in sides:
         few, rows, pieces = few_rows(shape, swap), each * (1 + shape.gated), depth // PIECE
-        most = 20 if shape.gated else 22
+        most = 22 if not shape.gated else 18 if shape.operands > 3 else 20
         fits = rows * (few + 2 * pieces) <= most and (pieces < 4 or rows * few <= 6)
         if shape.gated:
             fits = fits and each == 1 and pieces < 4
@@ -253,13 +253,12 @@ def _fits_registers(c: Config, shape: GemmShape) -> bool:
     sums = rows * c.cols * (1 + shape.gated)
     if shape.blocks:
         return sums + rows * c.scaled_cols <= (64 * 256 if is_narrow else 64 * 384)
-    # With three warpgroups a lane has 160 registers, else 240.
-    if c.swap and shape.operands:  # transposed operands are loaded element by element
-        return sums <= 64 * (128 if is_narrow else 160)
-    # Operands of the epilogue and transposed bytes take registers, too.
+    # Operands of the epilogue and transposed bytes take registers. With three warpgroups a lane has 160, else 240.
     takes_more = _transposes_bytes(shape) or (shape.operands > 3 and shape.activation)
+    if c.swap and shape.operands:  # transposed operands are loaded element by element
+        return sums <= 64 * (160 if not is_narrow else 112 if takes_more else 128)
     if takes_more:
-        return sums <= 64 * (96 if is_narrow else 192)
+        return sums <= 64 * (96 if is_narrow else 176 if c.swap else 192)
     return sums <= 64 * (192 if is_narrow else 256 if shape.gated else 384)
 
 
@@ -319,12 +318,10 @@ def _split(c: Config, piece: int, shape: GemmShape, limits: Limits) -> Iterator[
 
 def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:
     """The numbers of blocks that may share each tile, if all blocks run at once."""
-    # Parts must be shared evenly; transposed tiles have any width that the rows need and registers allow.
-    widest = 128 if _transposes_bytes(shape) else 256
-    if c.cols not in (32, 64, 128, 256) and not (c.swap and c.cols < widest):
-        return set()
-    tiles, steps = work(c, shape)
     found: set[int] = set()
+    if _transposes_bytes(shape) and c.cols > 128:  # registers are few
+        return found
+    tiles, steps = work(c, shape)
     for blocks in (limits.multiprocessors, limits.multiprocessors // 2):
         most = min(blocks // max(tiles, 1), steps // 2, MOST_SPLITS)
         if most > 1:

@@ -262,8 +262,11 @@ class Tiling:
 
     @property
     def loads_at_once(self) -> int:
-        """The number of partial sums that a warpgroup loads before it adds them: half of its registers, at most 8."""
-        return max(min(8, 64 * 128 // (self.group_rows * self.config.out_cols)), 1)
+        """The number of partial sums that a warpgroup loads before it adds them: a part of its registers, at most 8."""
+        # Lanes that load take most of the registers where they are twice as many as usual.
+        are_few = self.producer_registers and self.config.loaders > 4 and self.config.consumers > 1
+        held = 128 * (32 if are_few else 64)
+        return max(min(8, held // (self.group_rows * self.config.out_cols)), 1)
 
     def outgoing(self, outputs: Any, w: Any, part: int | None = None) -> tuple[Any, int]:
         """A warpgroup's buffer for a part, and the number of its stores that may still read other buffers.
