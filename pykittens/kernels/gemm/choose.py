@@ -201,10 +201,10 @@ def by_vectors(shape: GemmShape, limits: Limits) -> Iterator[Config]:
     sides = itertools.product((True, False), (1, 2, 4), (PIECE, 2 * PIECE, 4 * PIECE))
     for swap, each, depth in sides:
         few, rows, pieces = few_rows(shape, swap), each * (1 + shape.gated), depth // PIECE
-        most = 22 if not shape.gated else 18 if shape.operands > 3 else 20
-        fits = rows * (few + 2 * pieces) <= most and (pieces < 4 or rows * few <= 6)
+        fits = rows * (few + 2 * pieces) <= 20 and (pieces < 4 or rows * few <= 6)
         if shape.gated:
-            fits = fits and each == 1 and pieces < 4
+            has_room = few < 6 or shape.operands <= 3  # operands of the epilogue take registers
+            fits = fits and each == 1 and pieces < (4 if has_room else 2)
         if fits and takes_vectors(shape, swap):
             c = Config(16 * each, UNIT, depth, consumers=each, out_cols=UNIT, swap=swap, vectors=16)
             blocks = blocks_together(c, few, 1 + shape.gated, shape.operands)
