@@ -318,10 +318,10 @@ def _split(c: Config, piece: int, shape: GemmShape, limits: Limits) -> Iterator[
 
 def _splits(c: Config, shape: GemmShape, limits: Limits) -> set[int]:
     """The numbers of blocks that may share each tile, if all blocks run at once."""
-    found: set[int] = set()
     if _transposes_bytes(shape) and c.cols > 128:  # registers are few
-        return found
+        return set()
     tiles, steps = work(c, shape)
+    found: set[int] = set()
     for blocks in (limits.multiprocessors, limits.multiprocessors // 2):
         most = min(blocks // max(tiles, 1), steps // 2, MOST_SPLITS)
         if most > 1:

@@ -261,8 +261,12 @@ def loading_registers(config: Config, products: int) -> int | None:
         return None
     rows = config.rows // config.consumers
     sums = rows * config.cols * products // 128  # of a lane that multiplies
-    left = REGISTERS - LOADING * config.loaders // 4
-    return LOADING if sums + sums // 8 + BESIDE <= left // config.consumers else None
+    return LOADING if sums + sums // 8 + BESIDE <= registers_beside(config) else None
+
+
+def registers_beside(config: Config) -> int:
+    """Registers of a lane that multiplies beside lanes that have LOADING of them."""
+    return (REGISTERS - LOADING * config.loaders // 4) // config.consumers
 
 
 def loads_together(config: Config, products: int) -> tuple[int, int]:

@@ -62,8 +62,8 @@ class Rates:
     queued: float = 0.3
     # Lanes that load rows at any address to shared memory: cycles until what is in flight has arrived, and cycles of a
     # scheduler for a piece of 16 bytes of each lane of a warp. Narrow pieces, of 4 or 8 bytes, land without a wait:
-    # cycles of a multiprocessor for each line of which an instruction reads a part, those two loaders of a scheduler
-    # save of them, and the part of the stage's time from the L2 cache that is added.
+    # cycles of a multiprocessor for each line of which an instruction reads a part, cycles less with two loaders on a
+    # scheduler, and the part of the stage's time from the L2 cache that is added.
     lane_wait: float = 2470
     lane_piece: float = 62
     narrow_line: float = 4.2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pykittens as pk
 from pykittens.kernels.epilogue import Epilogue, OutputRegion
-from pykittens.kernels.gemm.config import Config, loading_registers
+from pykittens.kernels.gemm.config import Config, loading_registers, registers_beside
 from pykittens.kernels.gemm.scales import Scales
 
 MULTIPLY = {
@@ -263,8 +263,7 @@ class Tiling:
     @property
     def loads_at_once(self) -> int:
         """The number of partial sums that a warpgroup loads before it adds them: a part of its registers, at most 8."""
-        # Lanes that load take most of the registers where they are twice as many as usual.
-        are_few = self.producer_registers and self.config.loaders > 4 and self.config.consumers > 1
+        are_few = self.producer_registers and registers_beside(self.config) < 128
         held = 128 * (32 if are_few else 64)
         return max(min(8, held // (self.group_rows * self.config.out_cols)), 1)
 
